@@ -34,7 +34,7 @@ impl CancelToken {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         let then = {
             let mut state = self.lock_state();
             state.stopped = true;
@@ -45,7 +45,7 @@ impl CancelToken {
     }
 
     /// Calls `act` on cancellation, or now if the token is cancelled already.
-    pub fn call_on_cancel(&self, act: impl FnOnce() + Send + 'static) {
+    pub(crate) fn call_on_cancel(&self, act: impl FnOnce() + Send + 'static) {
         let mut state = self.lock_state();
         if !state.stopped {
             return state.then.push(Box::new(act));
@@ -54,12 +54,12 @@ impl CancelToken {
         act();
     }
 
-    pub fn is_cancelled(&self) -> bool {
+    pub(crate) fn is_cancelled(&self) -> bool {
         self.lock_state().stopped
     }
 
     /// Waits for this time. Returns true if the token was not cancelled.
-    pub fn sleep(&self, length: Duration) -> bool {
+    pub(crate) fn sleep(&self, length: Duration) -> bool {
         let waited = self.changed.wait_timeout_while(self.lock_state(), length, |state| !state.stopped);
         !waited.unwrap_or_else(PoisonError::into_inner).0.stopped
     }

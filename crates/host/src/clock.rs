@@ -25,7 +25,7 @@ impl Clock {
     }
 
     /// Moves the clock forward to at least this time.
-    pub fn set_forward(&self, to: Timestamp) {
+    pub(crate) fn set_forward(&self, to: Timestamp) {
         self.advance_to(to.0, read_millis(ClockId::Boottime));
     }
 

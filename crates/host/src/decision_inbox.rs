@@ -23,7 +23,7 @@ use skein_core::{
     time::{Millis, Timestamp},
 };
 
-use crate::{identity, random};
+use crate::{identity, system};
 
 /// The maximum size of a request. A decision is a few lines; a reason may be longer.
 const REQUEST_BYTES: u64 = 64 * 1024;
@@ -84,7 +84,6 @@ impl DecisionInbox {
         &self.folder
     }
 
-    /// Returns the folder of the answers.
     pub fn answers_folder(&self) -> PathBuf {
         self.folder.join("answers")
     }
@@ -114,18 +113,9 @@ impl DecisionInbox {
 
     /// Submits a request. Returns the id by which its answer is found.
     pub fn submit_request(&self, request: &DecisionRequest) -> io::Result<String> {
-        let id = random::random_hex::<ID_BYTES>();
-        let (new, path) = (self.folder.join(format!(".{id}")), self.folder.join(format!("{id}.json")));
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new)?;
-        file.set_permissions(fs::Permissions::from_mode(0o644))?;
-        file.write_all(&serde_json::to_vec(request).map_err(io::Error::other)?)?;
-        fs::rename(&new, &path)?;
+        let id = system::random_hex::<ID_BYTES>();
+        write_message(&self.folder, &id, request)?;
         Ok(id)
-    }
-
-    /// Withdraws a request that was not taken yet.
-    pub fn withdraw(&self, id: &str) -> bool {
-        fs::remove_file(self.folder.join(format!("{id}.json"))).is_ok()
     }
 
     /// Returns the answer to a request, if there is one by now.
@@ -153,16 +143,9 @@ impl DecisionInbox {
         Some(ReceivedRequest { id, uid: left.uid(), at, request: read_request(file) })
     }
 
-    /// Answers a request.
     pub fn send_reply(&self, id: &str, reply: &DecisionReply) -> io::Result<()> {
         self.remove_old_answers();
-        let (new, path) =
-            (self.answers_folder().join(format!(".{id}")), self.answers_folder().join(format!("{id}.json")));
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new)?;
-        // Others find it by a name that nobody can guess, in a folder that only the group may enter.
-        file.set_permissions(fs::Permissions::from_mode(0o644))?;
-        file.write_all(&serde_json::to_vec(reply).map_err(io::Error::other)?)?;
-        fs::rename(&new, &path)
+        write_message(&self.answers_folder(), id, reply)
     }
 
     fn remove_old_answers(&self) {
@@ -173,6 +156,16 @@ impl DecisionInbox {
             }
         }
     }
+}
+
+/// Writes a request or an answer, complete or not at all. Others may read it: they find an answer by a name that nobody
+/// can guess, in a folder that only the group may enter.
+fn write_message(folder: &Path, id: &str, message: &impl Serialize) -> io::Result<()> {
+    let new = folder.join(format!(".{id}"));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new)?;
+    file.set_permissions(fs::Permissions::from_mode(0o644))?;
+    file.write_all(&serde_json::to_vec(message).map_err(io::Error::other)?)?;
+    fs::rename(&new, folder.join(format!("{id}.json")))
 }
 
 /// Reads a request that was taken.

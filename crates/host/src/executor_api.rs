@@ -29,7 +29,7 @@ pub struct ActiveRun<'a> {
 }
 
 impl<'a> ActiveRun<'a> {
-    pub fn new(run: &'a RunId, projection: &'a RunProjection, settings: &'a Arc<RunSettings>) -> ActiveRun<'a> {
+    pub(crate) fn new(run: &'a RunId, projection: &'a RunProjection, settings: &'a Arc<RunSettings>) -> ActiveRun<'a> {
         ActiveRun {
             run,
             plan: projection.plan(),
@@ -47,7 +47,7 @@ impl<'a> ActiveRun<'a> {
 pub struct RetryFilesError(Box<dyn std::error::Error + Send + Sync>);
 
 impl RetryFilesError {
-    pub fn new(error: impl std::error::Error + Send + Sync + 'static) -> RetryFilesError {
+    pub(crate) fn new(error: impl std::error::Error + Send + Sync + 'static) -> RetryFilesError {
         RetryFilesError(Box::new(error))
     }
 }
@@ -86,65 +86,54 @@ pub trait Executor: Send + fmt::Debug {
 }
 
 /// Reports the end of an attempt. If it is dropped without a report, the attempt counts as interrupted.
-pub struct AttemptReporter(Option<Box<dyn FnOnce(AttemptReport) + Send>>);
+pub type AttemptReporter = EndReporter<AttemptReport>;
 
-impl AttemptReporter {
-    /// Creates the reporter of one attempt. `send` is called once.
-    pub fn new(send: impl FnOnce(AttemptReport) + Send + 'static) -> AttemptReporter {
-        AttemptReporter(Some(Box::new(send)))
+/// Reports that something was published, or why it never will be.
+pub type PublicationReporter = EndReporter<Option<String>>;
+
+/// Reports the end of some work exactly once.
+pub struct EndReporter<R: MissingReport>(Option<Box<dyn FnOnce(R) + Send>>);
+
+/// A report that has a value for work that ended without one.
+pub trait MissingReport {
+    fn missing() -> Self;
+}
+
+impl MissingReport for AttemptReport {
+    fn missing() -> AttemptReport {
+        AttemptReport::new(AttemptEnd::Interrupted, Cost::default())
+    }
+}
+
+impl MissingReport for Option<String> {
+    fn missing() -> Option<String> {
+        Some("the executor ended before it was published".to_owned())
+    }
+}
+
+impl<R: MissingReport> EndReporter<R> {
+    /// Creates a reporter. `send` is called once.
+    pub(crate) fn new(send: impl FnOnce(R) + Send + 'static) -> EndReporter<R> {
+        EndReporter(Some(Box::new(send)))
     }
 
-    pub fn report(mut self, report: AttemptReport) {
-        self.send_report(report);
-    }
-
-    fn send_report(&mut self, report: AttemptReport) {
+    pub fn report(mut self, report: R) {
         if let Some(send) = self.0.take() {
             send(report);
         }
     }
 }
 
-impl fmt::Debug for AttemptReporter {
+impl<R: MissingReport> fmt::Debug for EndReporter<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AttemptReporter").finish_non_exhaustive()
+        f.debug_struct("EndReporter").finish_non_exhaustive()
     }
 }
 
-impl Drop for AttemptReporter {
+impl<R: MissingReport> Drop for EndReporter<R> {
     fn drop(&mut self) {
-        self.send_report(AttemptReport::new(AttemptEnd::Interrupted, Cost::default()));
-    }
-}
-
-/// Reports that something was published, or why it never will be.
-pub struct PublicationReporter(Option<Box<dyn FnOnce(Option<String>) + Send>>);
-
-impl PublicationReporter {
-    /// Creates the reporter of one publication. `send` is called once, with the reason of a failure.
-    pub fn new(send: impl FnOnce(Option<String>) + Send + 'static) -> PublicationReporter {
-        PublicationReporter(Some(Box::new(send)))
-    }
-
-    pub fn report(mut self, failed: Option<String>) {
-        self.send_report(failed);
-    }
-
-    fn send_report(&mut self, failed: Option<String>) {
         if let Some(send) = self.0.take() {
-            send(failed);
+            send(R::missing());
         }
-    }
-}
-
-impl fmt::Debug for PublicationReporter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PublicationReporter").finish_non_exhaustive()
-    }
-}
-
-impl Drop for PublicationReporter {
-    fn drop(&mut self) {
-        self.send_report(Some("the executor ended before it was published".to_owned()));
     }
 }

@@ -12,7 +12,7 @@ use rustix::process::getuid;
 const WHOLE: &str = "0 0 4294967295";
 
 /// Returns the user id map of this process, one line per range, or `None` if the system has no user namespaces.
-pub fn read_user_map() -> io::Result<Option<String>> {
+pub(crate) fn read_user_map() -> io::Result<Option<String>> {
     match fs::read_to_string("/proc/self/uid_map") {
         Ok(text) => Ok(Some(normalize_map(&text))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

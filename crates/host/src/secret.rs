@@ -4,11 +4,12 @@
 //! shown, compared or stored: the only access is [`SecretValue::expose`], and all written text goes through
 //! [`crate::redact`].
 
-use std::{collections::BTreeMap, env, fmt, io::Read, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, env, fmt, path::PathBuf, sync::Arc};
 
-use rustix::fs::{Mode, OFlags, open};
 use serde::{Deserialize, Serialize};
 use skein_core::limits;
+
+use crate::system::read_regular_file;
 
 /// A secret value. It prints as `***`; there is no other way to print it.
 #[derive(Clone)]
@@ -16,7 +17,7 @@ pub struct SecretValue(Arc<str>);
 
 impl SecretValue {
     /// Creates a secret. It must be long enough to be recognized in written text.
-    pub fn new(text: &str) -> Result<SecretValue, SecretProblem> {
+    pub(crate) fn new(text: &str) -> Result<SecretValue, SecretProblem> {
         match text {
             "" => Err(SecretProblem::Empty),
             text if text.len() < limits::SECRET_BYTES_LEAST => {
@@ -29,7 +30,7 @@ impl SecretValue {
     }
 
     /// Returns the value itself, for the environment of the process that it is for.
-    pub fn expose(&self) -> &str {
+    pub(crate) fn expose(&self) -> &str {
         &self.0
     }
 }
@@ -111,7 +112,10 @@ impl Secrets {
     }
 
     /// Returns the secrets that a step names, and no others.
-    pub fn select_named<'a>(&'a self, names: &'a [String]) -> Result<Vec<(&'a str, &'a SecretValue)>, SecretError> {
+    pub(crate) fn select_named<'a>(
+        &'a self,
+        names: &'a [String],
+    ) -> Result<Vec<(&'a str, &'a SecretValue)>, SecretError> {
         let one = |name: &'a String| match self.by_name.get(name) {
             Some(secret) => Ok((name.as_str(), secret)),
             None => Err(SecretError::Unknown { name: name.clone() }),
@@ -120,7 +124,7 @@ impl Secrets {
     }
 
     /// Returns all secrets, for redaction.
-    pub fn iter(&self) -> impl Iterator<Item = &SecretValue> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &SecretValue> {
         self.by_name.values()
     }
 }
@@ -136,29 +140,15 @@ fn read_secret(name: &str, from: &SecretSource) -> Result<SecretValue, SecretErr
             }
         },
         SecretSource::File(path) => {
-            let bytes = read_file(path).map_err(|error| SecretError::Unreadable {
-                name: name.to_owned(),
-                from: from.clone(),
-                error,
-            })?;
+            let unreadable = |error| SecretError::Unreadable { name: name.to_owned(), from: from.clone(), error };
+            // Enough to see that a secret is too long, with the end of its line.
+            let bytes = read_regular_file(path, limits::SECRET_BYTES as u64 + 3).map_err(unreadable)?;
             let text = String::from_utf8(bytes).map_err(|_| unusable(SecretProblem::NotText))?;
             let line = text.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
             line.map(str::to_owned).unwrap_or(text)
         }
     };
     SecretValue::new(&text).map_err(unusable)
-}
-
-/// Reads a file without waiting for a pipe, and never more than the maximum size of a secret.
-fn read_file(path: &PathBuf) -> std::io::Result<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = std::fs::File::from(open(path, flags, Mode::empty())?);
-    if !file.metadata()?.is_file() {
-        return Err(std::io::Error::other("it is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    file.take(limits::SECRET_BYTES as u64 + 3).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -219,7 +209,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("short"), "1234567\n").unwrap();
         fs::write(dir.path().join("bytes"), [0xff; 20]).unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, dir.path().join("pipe"), Mode::RWXU).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, dir.path().join("pipe"), rustix::fs::Mode::RWXU).unwrap();
         let file = |name: &str| SecretSource::File(dir.path().join(name));
         let errors = load(&[
             ("A", SecretSource::Env("SKEIN_TEST_NO_SUCH_VARIABLE".into())),

@@ -4,7 +4,6 @@
 //! sandbox.
 
 use std::{
-    fmt,
     fs::File,
     io::{self, Read},
     path::Path,
@@ -33,18 +32,24 @@ pub enum StartError {
 }
 
 /// The reason why the system did not start an existing program.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StartRefusal {
+    #[error("too many open files")]
     Files,
+    #[error("the system allows no more processes")]
     Processes,
+    #[error("there is not enough memory")]
     Memory,
+    #[error("its arguments and environment are too long")]
     Arguments,
-    /// The program file is being written.
+    #[error("its file is being written at this moment")]
     Busy,
-    /// Its exit could not be observed.
+    #[error("its exit cannot be observed, because SIGCHLD is ignored in this process")]
     Unseen,
     /// The working directory cannot be used.
+    #[error("{0}")]
     Directory(String),
+    #[error("{0}")]
     Other(String),
 }
 
@@ -57,7 +62,7 @@ fn wrong_format_message(program: &str, interpreter: Option<&str>) -> String {
 
 impl StartError {
     /// Advice for the user, if there is any.
-    pub fn hint(&self) -> Option<&'static str> {
+    pub(crate) fn hint(&self) -> Option<&'static str> {
         Some(match self {
             StartError::NotFound(_) => "install it, correct its name, or write its path in full",
             StartError::NotExecutable(_) => "make it executable (chmod +x), or name the interpreter that runs it",
@@ -69,22 +74,6 @@ impl StartError {
             }
             StartError::Refused(why) => return why.hint(),
         })
-    }
-}
-
-impl fmt::Display for StartRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartRefusal::Files => f.write_str("too many open files"),
-            StartRefusal::Processes => f.write_str("the system allows no more processes"),
-            StartRefusal::Memory => f.write_str("there is not enough memory"),
-            StartRefusal::Arguments => f.write_str("its arguments and environment are too long"),
-            StartRefusal::Busy => f.write_str("its file is being written at this moment"),
-            StartRefusal::Unseen => {
-                f.write_str("its exit cannot be observed, because SIGCHLD is ignored in this process")
-            }
-            StartRefusal::Directory(why) | StartRefusal::Other(why) => f.write_str(why),
-        }
     }
 }
 
@@ -104,7 +93,7 @@ impl StartRefusal {
 }
 
 /// Classifies the error of the system for a program that could not be started.
-pub fn classify_start_error(error: &io::Error, program: &Path, directory: &Path) -> StartError {
+pub(crate) fn classify_start_error(error: &io::Error, program: &Path, directory: &Path) -> StartError {
     let Some(errno) = Errno::from_io_error(error) else {
         return StartError::Refused(StartRefusal::Other(error.to_string()));
     };

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Resource, getrlimit};
 use skein_core::{engine::format_utc, limits, time::Timestamp};
-use skein_host::kernel_features;
+use skein_host::system;
 
 use super::DoctorFinding;
 use crate::project::config::ProjectConfig;
@@ -26,7 +26,7 @@ pub fn check_limits(config: Option<&ProjectConfig>, newest: Option<Timestamp>) -
         check_processes(getrlimit(Resource::Nproc).current),
         check_clock(current_time(), newest),
     ];
-    findings.extend(kernel_features::probe_kernel_features().iter().map(syscall_finding));
+    findings.extend(system::probe_kernel_features().iter().map(syscall_finding));
     findings
 }
 
@@ -74,7 +74,7 @@ fn check_clock(now: Timestamp, newest: Option<Timestamp>) -> DoctorFinding {
     }
 }
 
-fn syscall_finding(call: &kernel_features::KernelFeature) -> DoctorFinding {
+fn syscall_finding(call: &system::KernelFeature) -> DoctorFinding {
     match &call.missing {
         None => DoctorFinding::ok(call.name, format!("available: {}", call.purpose)),
         Some(why) => {

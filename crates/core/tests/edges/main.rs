@@ -2,7 +2,6 @@
 //! decision, so it is listed here.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "this test reads the workspace")]
 
-mod licences;
 mod names;
 mod rooms;
 mod sources;
@@ -134,11 +133,10 @@ const FORBIDDEN: &[&str] = &[
     "std::net::UdpSocket",
 ];
 
-fn metadata(arguments: &[&str]) -> Value {
+fn metadata() -> Value {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let output = Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--offline"])
-        .args(arguments)
+        .args(["metadata", "--format-version", "1", "--offline", "--no-deps"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo runs");
@@ -170,7 +168,7 @@ fn unlisted(package: &Value) -> Vec<String> {
 
 #[test]
 fn a_crate_depends_only_on_what_is_written_down() {
-    let metadata = metadata(&["--no-deps"]);
+    let metadata = metadata();
     let packages = metadata["packages"].as_array().expect("there are packages");
     let refused: Vec<String> = packages.iter().flat_map(unlisted).collect();
     assert!(refused.is_empty(), "\n{}", refused.join("\n"));
@@ -181,7 +179,7 @@ fn a_crate_depends_only_on_what_is_written_down() {
 
 #[test]
 fn a_listed_dependency_is_used() {
-    let metadata = metadata(&["--no-deps"]);
+    let metadata = metadata();
     for (name, always, tests) in EDGES {
         let packages = metadata["packages"].as_array().expect("there are packages");
         let package = packages.iter().find(|package| text(package, "name") == Some(name)).expect("it is there");

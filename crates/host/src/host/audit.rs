@@ -33,15 +33,20 @@ struct AuditDraft {
     output: Value,
 }
 
+impl AuditDraft {
+    fn into_entry(self, at: Timestamp) -> AuditEntry {
+        let AuditDraft { actor, action, subject, input, output } = self;
+        AuditEntry { at, actor, action, subject, input, output }
+    }
+}
+
 /// Returns the audit records of an event, with its number. The names must already include the event.
 pub(crate) fn audit_event(running: ActiveRun<'_>, number: u64, record: &JournalRecord) -> Vec<AuditEntry> {
-    let told = draft_entries(running, &record.event);
-    let entry = |mut told: AuditDraft| {
-        told.input["event"] = json!(number);
-        let AuditDraft { actor, action, subject, input, output } = told;
-        AuditEntry { at: record.at, actor, action, subject, input, output }
+    let entry = |mut draft: AuditDraft| {
+        draft.input["event"] = json!(number);
+        draft.into_entry(record.at)
     };
-    told.into_iter().map(entry).collect()
+    draft_entries(running, &record.event).into_iter().map(entry).collect()
 }
 
 /// Returns the audit record of a refused decision, for which there is no event.
@@ -57,15 +62,14 @@ pub(crate) fn audit_refused_decision(
         input["reason"] = json!(reason);
     }
     let actor = AuditActor::from_user(by);
-    let told = match find_waitpoint(running, *opening) {
+    let draft = match find_waitpoint(running, *opening) {
         Some((at, WaitpointKind::Hold(_))) => draft_for_step(running, at, actor, "hold.refuse", "hold", input),
         Some((at, WaitpointKind::Gate | WaitpointKind::Wait)) => {
             draft_for_step(running, at, actor, "gate.refuse", "gate", input)
         }
         None => draft_for_run(running, actor, "gate.refuse", input),
     };
-    let AuditDraft { actor, action, subject, input, output } = told;
-    AuditEntry { at: now, actor, action, subject, input, output }
+    draft.into_entry(now)
 }
 
 fn draft_entries(running: ActiveRun<'_>, event: &Event) -> Vec<AuditDraft> {
@@ -74,11 +78,11 @@ fn draft_entries(running: ActiveRun<'_>, event: &Event) -> Vec<AuditDraft> {
         Event::AttemptEnded { attempt, end, .. } => draft_attempt_end(running, *attempt, end),
         Event::RunStarted { .. } => draft_overrides(running),
         Event::Decided { opening, decision, by, reason, .. } => {
-            draft_decision(running, *opening, *decision, by, reason.as_deref()).into_iter().collect()
+            draft_decision(running, *opening, *decision, by, reason.as_deref())
         }
         // One of several required approvals.
         Event::Approved { opening, by, reason } => {
-            draft_decision(running, *opening, Verdict::Approve, by, reason.as_deref()).into_iter().collect()
+            draft_decision(running, *opening, Verdict::Approve, by, reason.as_deref())
         }
         Event::Escalated { opening, approvers, .. } => {
             let Some((at, kind)) = find_waitpoint(running, *opening) else { return Vec::new() };
@@ -99,8 +103,8 @@ fn draft_entries(running: ActiveRun<'_>, event: &Event) -> Vec<AuditDraft> {
         }
         Event::PublicationEnded { item: Publication::Retry, failed: Some(why) } => {
             let by = why.strip_prefix(CALLED_OFF);
-            let told = |by| draft_for_run(running, AuditActor::from_user(by), "run.cancel", json!({"of": "retry"}));
-            by.map(told).into_iter().collect()
+            let draft = |by| draft_for_run(running, AuditActor::from_user(by), "run.cancel", json!({"of": "retry"}));
+            by.map(draft).into_iter().collect()
         }
         Event::Tampered { by, what } => {
             let actor = AuditActor::with_role(by, "worker");
@@ -152,8 +156,8 @@ fn draft_decision(
     decision: Verdict,
     by: &str,
     reason: Option<&str>,
-) -> Option<AuditDraft> {
-    let (at, kind) = find_waitpoint(running, opening)?;
+) -> Vec<AuditDraft> {
+    let Some((at, kind)) = find_waitpoint(running, opening) else { return Vec::new() };
     let (kind, action, why) = match (kind, decision) {
         (WaitpointKind::Hold(why), Verdict::Approve) => ("hold", "hold.approve", Some(why)),
         (WaitpointKind::Hold(why), Verdict::Reject) => ("hold", "hold.reject", Some(why)),
@@ -168,7 +172,7 @@ fn draft_decision(
     if let Some(why) = why {
         input["held_for"] = json!(why);
     }
-    Some(draft_for_step(running, at, actor, action, kind, input))
+    vec![draft_for_step(running, at, actor, action, kind, input)]
 }
 
 /// Drafts the record of a gate that ended because nobody answered it.
@@ -182,13 +186,13 @@ fn draft_gate_expiry(running: ActiveRun<'_>, at: StepAt, outcome: StepOutcome, o
 
 /// Drafts the records of overrides that were set when the run was started.
 fn draft_overrides(running: ActiveRun<'_>) -> Vec<AuditDraft> {
-    let told = |one: &RunOverride| {
+    let draft = |one: &RunOverride| {
         let path = Some(running.run.to_string());
         let subject = AuditSubject { kind: "override", name: one.name.clone(), path };
         let input = json!({"used": one.used});
         AuditDraft { actor: run_actor(running), action: "override.use", subject, input, output: Value::Null }
     };
-    running.settings.overrides.iter().map(told).collect()
+    running.settings.overrides.iter().map(draft).collect()
 }
 
 /// Returns the worker and work of an attempt.
@@ -207,14 +211,14 @@ fn draft_attempt_start(running: ActiveRun<'_>, attempt: AttemptId, given: Option
     if tool.is_none() && work.isolation.secrets.is_empty() {
         return Vec::new();
     }
-    let mut told = Vec::new();
+    let mut drafts = Vec::new();
     if let Some(mut call) = tool.and_then(|tool| draft_tool_call(running, attempt, tool, "tool.call")) {
         let again = wanted(running.state).runs.get(&attempt).map(|task| &*task.given);
         call.input["inputs"] = given.or(again).map_or(Value::Null, |given| redact_to_hash(&given.inputs));
-        told.push(call);
+        drafts.push(call);
     }
-    told.extend(draft_secret_reveals(running, attempt, worker, work, tool));
-    told
+    drafts.extend(draft_secret_reveals(running, attempt, worker, work, tool));
+    drafts
 }
 
 /// Drafts the record of a call of a tool that changes something.
@@ -229,9 +233,9 @@ fn draft_tool_call(
     }
     let version = Some(&tool.version).filter(|version| !version.is_empty());
     let input = json!({"version": version, "driver": tool.driver, "mutates": tool.mutates, "attempt": attempt});
-    let mut told = draft_for_step(running, attempt.at, run_actor(running), action, "tool", input);
-    told.subject.name.clone_from(&tool.id);
-    Some(told)
+    let mut draft = draft_for_step(running, attempt.at, run_actor(running), action, "tool", input);
+    draft.subject.name.clone_from(&tool.id);
+    Some(draft)
 }
 
 /// Drafts the records of secrets that an attempt receives. Built-in functions and replayed attempts receive none.
@@ -253,9 +257,9 @@ fn draft_secret_reveals<'a>(
         };
         let by = find_grant_reason(delivery, &context);
         let input = json!({"attempt": attempt, "purpose": purpose, "context": context, "granted_by": by});
-        let mut told = draft_for_step(running, attempt.at, run_actor(running), "secret.reveal", "secret", input);
-        told.subject.name = to_slug(name);
-        told
+        let mut draft = draft_for_step(running, attempt.at, run_actor(running), "secret.reveal", "secret", input);
+        draft.subject.name = to_slug(name);
+        draft
     })
 }
 
@@ -303,8 +307,8 @@ fn draft_attempt_end(running: ActiveRun<'_>, attempt: AttemptId, end: &AttemptEn
     let call = find_attempt_work(running, attempt)
         .and_then(|(worker, _)| find_tool(running, worker))
         .and_then(|tool| draft_tool_call(running, attempt, tool, "tool.end"));
-    let Some(mut told) = call else { return Vec::new() };
-    told.output = match end {
+    let Some(mut draft) = call else { return Vec::new() };
+    draft.output = match end {
         AttemptEnd::Failed { class, code, .. } => json!({"end": "failed", "class": class, "code": code}),
         AttemptEnd::Succeeded { .. } | AttemptEnd::Checked { .. } => json!({"end": "succeeded"}),
         AttemptEnd::TimedOut => json!({"end": "timed_out"}),
@@ -314,5 +318,5 @@ fn draft_attempt_end(running: ActiveRun<'_>, attempt: AttemptId, end: &AttemptEn
         AttemptEnd::Unmerged { .. } => json!({"end": "unmerged"}),
         AttemptEnd::HandedOver { to, .. } => json!({"end": "handed_over", "to": to}),
     };
-    vec![told]
+    vec![draft]
 }

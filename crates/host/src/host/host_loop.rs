@@ -2,15 +2,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    ops::ControlFlow,
     sync::{
         Arc,
-        mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError},
+        mpsc::{Receiver, RecvTimeoutError, Sender},
     },
     time::Duration,
 };
 
 use skein_core::{
-    engine::{AttemptEnd, AttemptId, AttemptReport, Cost, DriverAction, Publication, RunInput, RunPhase},
+    engine::{AttemptEnd, AttemptId, AttemptReport, Cost, DriverAction, Publication, Refusal, RunInput, RunPhase},
     ids::RunId,
     time::{Millis, Timestamp},
 };
@@ -28,22 +29,15 @@ use crate::{
 };
 
 /// The maximum number of messages handled per turn, so that one busy run does not keep the others waiting.
-const HEARD_AT_ONCE: usize = 4_096;
+const MESSAGES_PER_TURN: usize = 4_096;
 /// The interval of clock checks while a deadline is pending: the clock may be set, or the machine may sleep.
 const LOOK: Duration = Duration::from_secs(10);
 /// The delay before an append that failed on a full disk is retried.
 const NO_SPACE: Millis = Millis::from_secs(1);
 
-#[derive(Debug)]
-enum LoopControl {
-    On,
-    /// The journal is broken, or the host was told to stop.
-    Stop,
-}
-
 pub(crate) struct HostLoop {
     pub store: Arc<dyn Store>,
-    pub hands: Box<dyn Executor>,
+    pub executor: Box<dyn Executor>,
     pub clock: Clock,
     pub watcher: HostWatcher,
     to: Sender<HostMessage>,
@@ -54,21 +48,21 @@ pub(crate) struct HostLoop {
     /// Runs that are over and will be retried, with the time of the retry.
     pub retries: BTreeSet<(Timestamp, OwnedRunKey)>,
     /// Runs that have new messages in this turn.
-    touched: BTreeSet<OwnedRunKey>,
+    dirty_runs: BTreeSet<OwnedRunKey>,
     /// Runs that could use more workers, in order.
-    hungry: VecDeque<OwnedRunKey>,
+    worker_queue: VecDeque<OwnedRunKey>,
     capacity: u32,
     pub busy: u32,
-    pub keeper: SnapshotWriter,
+    pub snapshot_writer: SnapshotWriter,
     /// Rows decided in this turn, and the number of appends in flight.
     rows: Vec<(OwnedRunKey, JournalAppend)>,
     in_flight: usize,
 }
 
 impl HostLoop {
-    pub fn new(
+    pub(crate) fn new(
         store: Arc<dyn Store>,
-        hands: Box<dyn Executor>,
+        executor: Box<dyn Executor>,
         clock: Clock,
         capacity: WorkerCapacity,
         watcher: HostWatcher,
@@ -76,7 +70,7 @@ impl HostLoop {
     ) -> HostLoop {
         HostLoop {
             store,
-            hands,
+            executor,
             clock,
             watcher,
             to,
@@ -85,48 +79,38 @@ impl HostLoop {
             keys: 0,
             wakes: BTreeSet::new(),
             retries: BTreeSet::new(),
-            touched: BTreeSet::new(),
-            hungry: VecDeque::new(),
+            dirty_runs: BTreeSet::new(),
+            worker_queue: VecDeque::new(),
             capacity: capacity.workers,
             busy: 0,
-            keeper: SnapshotWriter::default(),
+            snapshot_writer: SnapshotWriter::default(),
             rows: Vec::new(),
             in_flight: 0,
         }
     }
 
-    pub fn run(mut self, inbox: &Receiver<HostMessage>) {
-        while let LoopControl::On = self.run_turn(inbox) {}
+    pub(crate) fn run(mut self, inbox: &Receiver<HostMessage>) {
+        while self.run_turn(inbox).is_continue() {}
     }
 
-    fn run_turn(&mut self, inbox: &Receiver<HostMessage>) -> LoopControl {
-        match self.wait_for_message(inbox) {
-            Ok(said) => {
-                if let LoopControl::Stop = self.handle_message(said) {
-                    return LoopControl::Stop;
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return LoopControl::Stop,
-        }
-        for _ in 0..HEARD_AT_ONCE {
-            match inbox.try_recv() {
-                Ok(said) => {
-                    if let LoopControl::Stop = self.handle_message(said) {
-                        return LoopControl::Stop;
-                    }
-                }
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-            }
+    /// Runs one turn. Breaks if the journal is broken, or if the host was told to stop.
+    fn run_turn(&mut self, inbox: &Receiver<HostMessage>) -> ControlFlow<()> {
+        let first = match self.wait_for_message(inbox) {
+            Ok(message) => Some(message),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return ControlFlow::Break(()),
+        };
+        for message in first.into_iter().chain(inbox.try_iter().take(MESSAGES_PER_TURN)) {
+            self.handle_message(message)?;
         }
         self.wake_due_runs();
         self.start_due_retries();
-        while let Some(key) = self.touched.pop_first() {
+        while let Some(key) = self.dirty_runs.pop_first() {
             self.drive_run(key);
         }
         self.grant_workers();
         self.submit_appends();
-        LoopControl::On
+        ControlFlow::Continue(())
     }
 
     /// Submits the rows of this turn. If there is only one row to append, the loop writes it on its own thread.
@@ -146,7 +130,7 @@ impl HostLoop {
     }
 
     fn wait_for_message(&self, inbox: &Receiver<HostMessage>) -> Result<HostMessage, RecvTimeoutError> {
-        if !self.touched.is_empty() {
+        if !self.dirty_runs.is_empty() {
             return inbox.recv_timeout(Duration::ZERO);
         }
         self.skip_replay_delays();
@@ -158,8 +142,23 @@ impl HostLoop {
         inbox.recv_timeout(left.min(LOOK))
     }
 
-    fn handle_message(&mut self, said: HostMessage) -> LoopControl {
-        match said {
+    /// If every run is a replay and only waits for retries, moves the clock forward to the next one.
+    fn skip_replay_delays(&self) {
+        let waits = |owned: &OwnedRun| {
+            let replayed = owned.settings.replay.is_some();
+            replayed && owned.appending.is_none() && owned.driver.state().in_flight().is_empty()
+        };
+        if self.runs.is_empty() || !self.runs.values().all(waits) {
+            return;
+        }
+        let pauses = self.runs.values().filter_map(|owned| owned.driver.state().pauses_until());
+        if let Some(next) = pauses.chain(self.retries.first().map(|(due, _)| *due)).min() {
+            self.clock.set_forward(next);
+        }
+    }
+
+    fn handle_message(&mut self, message: HostMessage) -> ControlFlow<()> {
+        match message {
             HostMessage::Begin { begin, reply } => {
                 let _ = reply.send(self.launch_runs(begin));
             }
@@ -198,20 +197,20 @@ impl HostLoop {
                 }
             }
             HostMessage::Notice(StoreNotice::Leave(run)) => self.leave_on_request(&run),
-            HostMessage::Stop => return LoopControl::Stop,
+            HostMessage::Stop => return ControlFlow::Break(()),
         }
-        LoopControl::On
+        ControlFlow::Continue(())
     }
 
-    pub fn queue_input(&mut self, key: OwnedRunKey, input: RunInput, asker: Option<AnswerRecipient>) {
+    pub(crate) fn queue_input(&mut self, key: OwnedRunKey, input: RunInput, recipient: Option<AnswerRecipient>) {
         if let RunInput::Cancel { by, .. } = &input
             && self.cancel_retry(key, by)
         {
-            return self.answer_ok(asker);
+            return send_answer(&*self.store, recipient, Ok(()));
         }
         if let Some(owned) = self.runs.get_mut(&key) {
-            owned.queue_input(input, asker);
-            self.touched.insert(key);
+            owned.queue_input(input, recipient);
+            self.dirty_runs.insert(key);
             if owned.full && owned.has_queued_cancel() {
                 self.append_urgently(key);
             }
@@ -231,12 +230,12 @@ impl HostLoop {
         }
     }
 
-    pub fn insert_run(&mut self, owned: OwnedRun) -> OwnedRunKey {
+    pub(crate) fn insert_run(&mut self, owned: OwnedRun) -> OwnedRunKey {
         self.keys += 1;
         let key = OwnedRunKey(self.keys);
         self.by_id.insert(owned.run().clone(), key);
         self.runs.insert(key, owned);
-        self.touched.insert(key);
+        self.dirty_runs.insert(key);
         key
     }
 
@@ -273,8 +272,8 @@ impl HostLoop {
     }
 
     /// The number of workers that a run may take at once. Zero if others wait for workers: it must wait for its turn.
-    pub fn worker_grant(&self) -> u32 {
-        if self.hungry.is_empty() { self.capacity.saturating_sub(self.busy) } else { 0 }
+    pub(crate) fn worker_grant(&self) -> u32 {
+        if self.worker_queue.is_empty() { self.capacity.saturating_sub(self.busy) } else { 0 }
     }
 
     fn decide_run(&mut self, key: OwnedRunKey, grant: u32) {
@@ -288,12 +287,12 @@ impl HostLoop {
     }
 
     /// Queues a run that could use more workers.
-    pub fn queue_for_workers(&mut self, key: OwnedRunKey) {
+    pub(crate) fn queue_for_workers(&mut self, key: OwnedRunKey) {
         if let Some(owned) = self.runs.get_mut(&key)
             && owned.driver.state().wants_workers()
-            && !std::mem::replace(&mut owned.hungry, true)
+            && !std::mem::replace(&mut owned.queued_for_workers, true)
         {
-            self.hungry.push_back(key);
+            self.worker_queue.push_back(key);
         }
     }
 
@@ -312,9 +311,9 @@ impl HostLoop {
         self.rows.push((key, append));
     }
 
-    fn handle_append_result(&mut self, key: OwnedRunKey, result: Result<(), AppendError>) -> LoopControl {
+    fn handle_append_result(&mut self, key: OwnedRunKey, result: Result<(), AppendError>) -> ControlFlow<()> {
         self.in_flight = self.in_flight.saturating_sub(1);
-        let Some(owned) = self.runs.get_mut(&key) else { return LoopControl::On };
+        let Some(owned) = self.runs.get_mut(&key) else { return ControlFlow::Continue(()) };
         match result {
             Ok(()) => self.finish_append(key),
             // A cancel arrived while the append was in flight.
@@ -328,48 +327,39 @@ impl HostLoop {
             Err(AppendError::Lost) => self.lose_run(key),
             Err(error @ AppendError::Broken(_)) => {
                 (self.watcher)(HostEvent::Broken { why: &error.to_string() });
-                return LoopControl::Stop;
+                return ControlFlow::Break(());
             }
         }
-        LoopControl::On
+        ControlFlow::Continue(())
     }
 
     /// Completes the append in flight, which is durable now.
-    pub fn finish_append(&mut self, key: OwnedRunKey) {
+    pub(crate) fn finish_append(&mut self, key: OwnedRunKey) {
         let Some(owned) = self.runs.get_mut(&key) else { return };
         let append = owned.appending.take();
         owned.driver.confirm_append();
         if let Some(append) = append {
             (self.watcher)(HostEvent::Row { running: owned.run_context(), batch: &append.batch });
-            self.hands.observe_batch(owned.run_context(), &append.batch);
+            self.executor.observe_batch(owned.run_context(), &append.batch);
         }
         // The wait for disk space may have replaced the wake-up that the run wants.
         let due = owned.due;
         self.schedule_wake(key, due);
         self.snapshot_if_grown(key);
         self.flush_run(key);
-        self.touched.insert(key);
+        self.dirty_runs.insert(key);
     }
 
     /// Sends answers, performs the wanted actions, and gives up a run that is over.
     fn flush_run(&mut self, key: OwnedRunKey) {
         let Some(owned) = self.runs.get_mut(&key) else { return };
         let now = self.clock.now();
-        while let Some(InputAnswer { asker, result, refused }) = owned.poll_answer(now) {
+        while let Some(InputAnswer { recipient, result, refused }) = owned.poll_answer(now) {
             if let Some(entry) = refused {
                 // The refusal is valid even if there is no space to record it.
                 let _ = self.store.append_audit(&[entry]);
             }
-            match asker {
-                Some(AnswerRecipient::Here(reply)) => {
-                    let _ = reply.send(result);
-                }
-                Some(AnswerRecipient::Request(letter)) => {
-                    // If this fails, the request stays, and is answered when it is read again.
-                    let _ = self.store.answer_request(letter, &RequestAnswer::from(&result).to_bytes());
-                }
-                None => {}
-            }
+            send_answer(&*self.store, recipient, result);
         }
         while let Some(action) = self.runs.get_mut(&key).and_then(|owned| owned.driver.poll_action()) {
             self.perform_action(key, action);
@@ -389,14 +379,14 @@ impl HostLoop {
             DriverAction::Start(attempt, task) => {
                 owned.ahead.remove(&attempt);
                 let finish = attempt_reporter(self.to.clone(), key, attempt);
-                self.hands.start_attempt(owned.run_context(), attempt, &task, finish);
+                self.executor.start_attempt(owned.run_context(), attempt, &task, finish);
             }
             // An attempt cancelled in the row that started it never ran, so only the loop can report that it stopped.
             DriverAction::Stop(attempt) if owned.ahead.remove(&attempt) => {
                 attempt_reporter(self.to.clone(), key, attempt)
                     .report(AttemptReport::new(AttemptEnd::Stopped, Cost::default()));
             }
-            DriverAction::Stop(attempt) => self.hands.stop_attempt(owned.run(), attempt),
+            DriverAction::Stop(attempt) => self.executor.stop_attempt(owned.run(), attempt),
             DriverAction::Publish(Publication::Retry) => self.schedule_retry(key),
             DriverAction::Publish(item) => {
                 let to = self.to.clone();
@@ -404,7 +394,7 @@ impl HostLoop {
                 let published = PublicationReporter::new(move |failed| {
                     let _ = to.send(HostMessage::Published { key, item, failed });
                 });
-                self.hands.publish(owned.run_context(), item, published);
+                self.executor.publish(owned.run_context(), item, published);
             }
             DriverAction::Wake(at) => {
                 owned.due = at;
@@ -413,7 +403,7 @@ impl HostLoop {
         }
     }
 
-    pub fn schedule_wake(&mut self, key: OwnedRunKey, at: Option<Timestamp>) {
+    pub(crate) fn schedule_wake(&mut self, key: OwnedRunKey, at: Option<Timestamp>) {
         let Some(owned) = self.runs.get_mut(&key) else { return };
         if let Some(before) = owned.wake.take() {
             self.wakes.remove(&(before, key));
@@ -424,18 +414,18 @@ impl HostLoop {
 
     /// Grants free workers to the runs that want them, one run after the other.
     fn grant_workers(&mut self) {
-        for _ in 0..self.hungry.len() {
+        for _ in 0..self.worker_queue.len() {
             let free = self.capacity.saturating_sub(self.busy);
             if free == 0 {
                 return;
             }
-            let Some(key) = self.hungry.pop_front() else { return };
+            let Some(key) = self.worker_queue.pop_front() else { return };
             let Some(owned) = self.runs.get_mut(&key) else { continue };
             if owned.appending.is_some() {
-                self.hungry.push_back(key);
+                self.worker_queue.push_back(key);
                 continue;
             }
-            owned.hungry = false;
+            owned.queued_for_workers = false;
             if owned.driver.state().wants_workers() {
                 owned.queue_input(RunInput::Capacity, None);
                 self.decide_run(key, free);
@@ -443,21 +433,34 @@ impl HostLoop {
         }
     }
 
-    pub fn read_requests(&mut self) {
+    pub(crate) fn read_requests(&mut self) {
         // Requests that cannot be read now are read again at the next notice.
-        let Ok(letters) = self.store.pending_requests() else { return };
-        for received in letters {
-            let Some(key) = self.by_id.get(&received.run).copied() else { continue };
-            if self.runs.get(&key).is_some_and(|owned| owned.has_request(received.id)) {
+        let Ok(requests) = self.store.pending_requests() else { return };
+        for request in requests {
+            let Some(key) = self.by_id.get(&request.run).copied() else { continue };
+            if self.runs.get(&key).is_some_and(|owned| owned.has_request(request.id)) {
                 continue;
             }
-            match host::parse_request(&received.body) {
-                Ok(input) => self.queue_input(key, input, Some(AnswerRecipient::Request(received.id))),
+            match host::parse_request(&request.body) {
+                Ok(input) => self.queue_input(key, input, Some(AnswerRecipient::Request(request.id))),
                 Err(why) => {
-                    let _ = self.store.answer_request(received.id, &RequestAnswer::Unreadable(why).to_bytes());
+                    let _ = self.store.answer_request(request.id, &RequestAnswer::Unreadable(why).to_bytes());
                 }
             }
         }
+    }
+}
+
+fn send_answer(store: &dyn Store, recipient: Option<AnswerRecipient>, result: Result<(), Refusal>) {
+    match recipient {
+        Some(AnswerRecipient::Here(reply)) => {
+            let _ = reply.send(result);
+        }
+        Some(AnswerRecipient::Request(request)) => {
+            // If this fails, the request stays, and is answered when it is read again.
+            let _ = store.answer_request(request, &RequestAnswer::from(&result).to_bytes());
+        }
+        None => {}
     }
 }
 
@@ -467,21 +470,4 @@ fn attempt_reporter(to: Sender<HostMessage>, key: OwnedRunKey, attempt: AttemptI
         // A host that has ended needs no reports.
         let _ = to.send(HostMessage::Finished { key, attempt, report });
     })
-}
-
-impl HostLoop {
-    /// If every run is a replay and only waits for retries, moves the clock forward to the next one.
-    pub(crate) fn skip_replay_delays(&self) {
-        let waits = |owned: &OwnedRun| {
-            let replayed = owned.settings.replay.is_some();
-            replayed && owned.appending.is_none() && owned.driver.state().in_flight().is_empty()
-        };
-        if self.runs.is_empty() || !self.runs.values().all(waits) {
-            return;
-        }
-        let pauses = self.runs.values().filter_map(|owned| owned.driver.state().pauses_until());
-        if let Some(next) = pauses.chain(self.retries.first().map(|(due, _)| *due)).min() {
-            self.clock.set_forward(next);
-        }
-    }
 }

@@ -14,7 +14,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use skein_core::{
-    engine::{Event, RunLedger, RunProjection, RunState, STATE_VERSION},
+    engine::{Event, JournalBatch, RunLedger, RunProjection, RunState, STATE_VERSION},
     ids::RunId,
     plan::{ContentHash, Plan, PlanDefinition},
 };
@@ -84,7 +84,7 @@ impl<'a> RunLoader<'a> {
     pub fn load_run(&mut self, row: &RunRow) -> Result<LoadedRun, StoreError> {
         let plan = self.load_bare_plan(row)?;
         match self.load_from_snapshot(row, &plan) {
-            Some(recalled) => Ok(recalled),
+            Some(loaded) => Ok(loaded),
             None => self.load_from_journal(row, plan),
         }
     }
@@ -107,17 +107,9 @@ impl<'a> RunLoader<'a> {
     }
 
     fn load_from_journal(&self, row: &RunRow, plan: Plan) -> Result<LoadedRun, StoreError> {
-        let run = &row.run;
         let mut projection = RunProjection::new(plan);
-        let mut broken = None;
-        self.store.read_journal(run, 0, &mut |batch| {
-            broken = projection.apply_checked_row(&batch).err();
-            broken.is_none()
-        })?;
-        match broken {
-            None => Ok(LoadedRun { projection, snapshot: 0 }),
-            Some(error) => Err(StoreError::Damaged(format!("the journal of `{run}` cannot be read: {error}"))),
-        }
+        replay_journal(self.store, &row.run, |batch| projection.apply_checked_row(batch))?;
+        Ok(LoadedRun { projection, snapshot: 0 })
     }
 
     /// Loads the plan without its parameters.
@@ -133,6 +125,21 @@ impl<'a> RunLoader<'a> {
         };
         Ok(Plan { parameters: Arc::default(), hash: definition.hash(), definition })
     }
+}
+
+/// Applies all rows of a journal. A row that cannot be applied means that the journal is damaged.
+pub(super) fn replay_journal<E: fmt::Display>(
+    store: &dyn Store,
+    run: &RunId,
+    mut apply: impl FnMut(&JournalBatch) -> Result<(), E>,
+) -> Result<(), StoreError> {
+    let mut broken = None;
+    store.read_journal(run, 0, &mut |batch| {
+        broken = apply(&batch).err();
+        broken.is_none()
+    })?;
+    let damaged = |error| StoreError::Damaged(format!("the journal of `{run}` cannot be read: {error}"));
+    broken.map_or(Ok(()), |error| Err(damaged(error)))
 }
 
 fn parse_definition(frozen: &[u8]) -> Result<Arc<PlanDefinition>, StoreError> {
@@ -243,11 +250,11 @@ impl HostLoop {
         let Some(owned) = self.runs.get_mut(&key) else { return };
         let events = owned.driver.state().events;
         // The state includes an append in flight, which is not yet in the journal.
-        if events < owned.snapshot + new(owned) || owned.appending.is_some() || !self.keeper.is_free() {
+        if events < owned.snapshot + new(owned) || owned.appending.is_some() || !self.snapshot_writer.is_free() {
             return;
         }
         owned.snapshot = events;
         let snapshot = RunSnapshot::new(owned.run(), owned.driver.projection());
-        self.keeper.write_snapshot(snapshot, Arc::clone(&self.store));
+        self.snapshot_writer.write_snapshot(snapshot, Arc::clone(&self.store));
     }
 }

@@ -5,7 +5,6 @@
 //! done ([`Executor`]) or how runs are stored ([`Store`]). Read `host_loop` next, then `owned_run`.
 
 mod audit;
-mod fork;
 mod host_loop;
 mod launch;
 mod load_run;
@@ -16,7 +15,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        mpsc::{RecvTimeoutError, Sender, channel},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread::JoinHandle,
     time::Duration,
@@ -32,19 +31,17 @@ use skein_core::{
 use crate::{
     clock::Clock,
     executor_api::{ActiveRun, Executor},
-    random,
     run_settings::{RunSettings, RunSettingsError},
     store::{AppendError, ClaimError, DeadLetterId, DeadLetterSettlement, Store, StoreError, StoreNotice},
+    system,
 };
 
-pub use self::{
-    fork::{ForkError, ReloadFork, prepare_fork, read_run_parameters},
-    load_run::{LoadedRun, RunLoader, RunSnapshot},
-};
+pub use self::load_run::{LoadedRun, RunLoader, RunSnapshot};
+pub use launch::{ForkError, ReloadFork, prepare_fork, read_run_parameters};
 
 /// The key of a run that this process owns, valid as long as it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct OwnedRunKey(u64);
+pub(crate) struct OwnedRunKey(u64);
 
 /// A message to the loop.
 #[derive(Debug)]
@@ -163,7 +160,7 @@ impl fmt::Debug for Host {
 impl Host {
     pub fn new(
         store: Arc<dyn Store>,
-        hands: Box<dyn Executor>,
+        executor: Box<dyn Executor>,
         capacity: WorkerCapacity,
         watcher: HostWatcher,
     ) -> Host {
@@ -173,7 +170,7 @@ impl Host {
             // A loop that has ended needs no notices.
             let _ = notices.send(HostMessage::Notice(notice));
         }));
-        let inner = host_loop::HostLoop::new(store, hands, Clock::new(), capacity, watcher, to.clone());
+        let inner = host_loop::HostLoop::new(store, executor, Clock::new(), capacity, watcher, to.clone());
         let body = move || inner.run(&inbox);
         let thread = std::thread::Builder::new().name("host".into()).spawn(body);
         Host { to, thread: Some(thread.expect("a thread can be started")) }
@@ -181,8 +178,7 @@ impl Host {
 
     /// Starts runs, all of them or none. The watcher is told their progress.
     pub fn launch_runs(&self, begin: Vec<RunLaunch>) -> Result<(), StoreError> {
-        let (reply, answer) = channel();
-        self.send_message(HostMessage::Begin { begin, reply });
+        let answer = self.request(|reply| HostMessage::Begin { begin, reply });
         answer.recv().unwrap_or_else(|_| Err(host_stopped_error()))
     }
 
@@ -190,42 +186,42 @@ impl Host {
     /// another process may have appended some since the caller last read the run.
     pub fn resume_runs(&self, runs: Vec<RunId>) -> Vec<Result<u64, ResumeError>> {
         let count = runs.len();
-        let (reply, answer) = channel();
-        self.send_message(HostMessage::Resume { runs, reply });
+        let answer = self.request(|reply| HostMessage::Resume { runs, reply });
         answer.recv().unwrap_or_else(|_| (0..count).map(|_| Err(host_stopped_error().into())).collect())
     }
 
     /// Sends an input to a run and waits for the answer. None: the run is not owned here, or the host has stopped.
     pub fn send_input(&self, run: &RunId, input: RunInput) -> Option<Result<(), Refusal>> {
-        let (reply, answer) = channel();
-        self.send_message(HostMessage::Input { run: run.clone(), input, reply });
-        answer.recv().ok()
+        self.request(|reply| HostMessage::Input { run: run.clone(), input, reply }).recv().ok()
     }
 
     /// Sends an input to a run that is owned here without waiting for the decision. For callers that must not block
     /// whatever the loop and its disk are doing.
     pub fn post_input(&self, run: &RunId, input: RunInput) {
-        let (reply, _) = channel();
-        self.send_message(HostMessage::Input { run: run.clone(), input, reply });
+        drop(self.request(|reply| HostMessage::Input { run: run.clone(), input, reply }));
     }
 
     /// Releases runs: their workers are stopped and not waited for, and the runs can be resumed.
     pub fn leave_runs(&self, runs: &[RunId]) {
-        let (reply, done) = channel();
-        self.send_message(HostMessage::Leave { runs: runs.to_vec(), reply });
-        let _ = done.recv();
+        let _ = self.request(|reply| HostMessage::Leave { runs: runs.to_vec(), reply }).recv();
     }
 
     /// Releases runs as [`Host::leave_runs`] does. Returns false if the loop did not do so in time.
     pub fn leave_runs_within(&self, runs: &[RunId], within: Duration) -> bool {
-        let (reply, done) = channel();
-        self.send_message(HostMessage::Leave { runs: runs.to_vec(), reply });
+        let done = self.request(|reply| HostMessage::Leave { runs: runs.to_vec(), reply });
         done.recv_timeout(within) != Err(RecvTimeoutError::Timeout)
     }
 
-    fn send_message(&self, said: HostMessage) {
+    /// Sends a message with a channel for its answer.
+    fn request<T>(&self, message: impl FnOnce(Sender<T>) -> HostMessage) -> Receiver<T> {
+        let (reply, answer) = channel();
+        self.send_message(message(reply));
+        answer
+    }
+
+    fn send_message(&self, message: HostMessage) {
         // A loop that has ended has told the watcher the reason.
-        let _ = self.to.send(said);
+        let _ = self.to.send(message);
     }
 }
 
@@ -246,7 +242,7 @@ fn host_stopped_error() -> StoreError {
 pub fn new_run_id() -> RunId {
     const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
     // The store refuses an id that is taken.
-    let bytes = random::random_bytes::<10>();
+    let bytes = system::random_bytes::<10>();
     let text: String = bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect();
     RunId::new(text).expect("letters and digits are a name")
 }
@@ -271,7 +267,7 @@ impl From<&Result<(), Refusal>> for RequestAnswer {
 }
 
 impl RequestAnswer {
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("an answer serialises to JSON")
     }
 }

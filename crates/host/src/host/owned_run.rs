@@ -12,11 +12,10 @@ use std::{
 use skein_core::{
     engine::{
         AttemptId, Driver, Event, InputToken, JournalBatch, JournalRecord, Publication, Refusal, RunInput, RunPhase,
-        RunState, StepOutcome, TimedInput, Verdict, Waitpoint, WaitpointKind,
+        StepOutcome, TimedInput, Verdict, Waitpoint, WaitpointKind,
     },
     ids::RunId,
     ir::{ErrorClass, StepKindSpec},
-    plan::Plan,
     time::Timestamp,
 };
 
@@ -39,7 +38,7 @@ pub(crate) enum AnswerRecipient {
 #[derive(Debug)]
 pub(crate) struct InputAnswer {
     /// None: nobody waits for the answer, or it was stored with the append.
-    pub asker: Option<AnswerRecipient>,
+    pub recipient: Option<AnswerRecipient>,
     pub result: Result<(), Refusal>,
     /// The audit record of a person's decision that was refused.
     pub refused: Option<AuditEntry>,
@@ -60,7 +59,7 @@ pub(crate) struct OwnedRun {
     pub driver: Driver,
     pub settings: Arc<RunSettings>,
     queue: Vec<(InputToken, RunInput)>,
-    asked: BTreeMap<InputToken, AnswerRecipient>,
+    recipients: BTreeMap<InputToken, AnswerRecipient>,
     /// Decisions of people that have no answer yet.
     decisions: BTreeMap<InputToken, QueuedDecision>,
     tokens: u64,
@@ -81,7 +80,7 @@ pub(crate) struct OwnedRun {
     /// Attempts of the append in flight, whose workers are taken but not started yet.
     pub ahead: BTreeSet<AttemptId>,
     /// True if it is queued for more workers.
-    pub hungry: bool,
+    pub queued_for_workers: bool,
     /// True if the row in flight releases the run.
     pub let_go: bool,
     /// The number of its events when a snapshot was last taken.
@@ -89,14 +88,14 @@ pub(crate) struct OwnedRun {
 }
 
 impl OwnedRun {
-    pub fn new(claim: RunClaim, driver: Driver, settings: Arc<RunSettings>) -> OwnedRun {
+    pub(crate) fn new(claim: RunClaim, driver: Driver, settings: Arc<RunSettings>) -> OwnedRun {
         let open = driver.state().open_waitpoints().map(|(number, _)| number).collect();
         OwnedRun {
             claim,
             driver,
             settings,
             queue: Vec::new(),
-            asked: BTreeMap::new(),
+            recipients: BTreeMap::new(),
             decisions: BTreeMap::new(),
             tokens: 0,
             appending: None,
@@ -107,21 +106,21 @@ impl OwnedRun {
             full: false,
             busy: 0,
             ahead: BTreeSet::new(),
-            hungry: false,
+            queued_for_workers: false,
             let_go: false,
             snapshot: 0,
         }
     }
 
-    pub fn run(&self) -> &RunId {
+    pub(crate) fn run(&self) -> &RunId {
         &self.claim.run
     }
 
-    pub fn run_context(&self) -> ActiveRun<'_> {
+    pub(crate) fn run_context(&self) -> ActiveRun<'_> {
         ActiveRun::new(&self.claim.run, self.driver.projection(), &self.settings)
     }
 
-    pub fn queue_input(&mut self, input: RunInput, asker: Option<AnswerRecipient>) {
+    pub(crate) fn queue_input(&mut self, input: RunInput, recipient: Option<AnswerRecipient>) {
         self.tokens += 1;
         let token = InputToken(self.tokens);
         if let RunInput::Decide { opening, decision, by, reason } = &input {
@@ -130,33 +129,33 @@ impl OwnedRun {
             self.decisions.insert(token, attempt);
         }
         self.queue.push((token, input));
-        if let Some(asker) = asker {
-            self.asked.insert(token, asker);
+        if let Some(recipient) = recipient {
+            self.recipients.insert(token, recipient);
         }
     }
 
-    pub fn has_queued_inputs(&self) -> bool {
+    pub(crate) fn has_queued_inputs(&self) -> bool {
         !self.queue.is_empty()
     }
 
     /// True if a cancel waits to be decided.
-    pub fn has_queued_cancel(&self) -> bool {
+    pub(crate) fn has_queued_cancel(&self) -> bool {
         self.queue.iter().any(|(_, input)| matches!(input, RunInput::Cancel { .. }))
     }
 
     /// True if a cancel waits behind a row that may not use the reserved space.
-    pub fn is_cancel_blocked(&self) -> bool {
+    pub(crate) fn is_cancel_blocked(&self) -> bool {
         self.has_queued_cancel() && self.appending.as_ref().is_some_and(|append| !append.urgent)
     }
 
     /// True if this request is already being decided.
-    pub fn has_request(&self, letter: InboxRequestId) -> bool {
-        self.asked.values().any(|asker| matches!(asker, AnswerRecipient::Request(id) if *id == letter))
-            || self.appending.iter().flat_map(|append| &append.answers).any(|(id, _)| *id == letter)
+    pub(crate) fn has_request(&self, request: InboxRequestId) -> bool {
+        self.recipients.values().any(|recipient| matches!(recipient, AnswerRecipient::Request(id) if *id == request))
+            || self.appending.iter().flat_map(|append| &append.answers).any(|(id, _)| *id == request)
     }
 
     /// Decides the queued inputs, with `grant` workers available, and returns the row to append.
-    pub fn decide(&mut self, now: Timestamp, grant: u32) -> Option<JournalAppend> {
+    pub(crate) fn decide(&mut self, now: Timestamp, grant: u32) -> Option<JournalAppend> {
         let last = self.queue.len().saturating_sub(1);
         for (i, (token, input)) in self.queue.drain(..).enumerate() {
             // The grant is for all inputs together.
@@ -188,7 +187,7 @@ impl OwnedRun {
     }
 
     /// Takes a worker for each attempt that a row starts, and returns their number.
-    pub fn take_workers(&mut self, batch: &JournalBatch) -> u32 {
+    pub(crate) fn take_workers(&mut self, batch: &JournalBatch) -> u32 {
         let mut taken = 0;
         for record in &batch.records {
             if let Event::AttemptStarted { attempt, .. } = record.event {
@@ -201,8 +200,22 @@ impl OwnedRun {
     }
 
     /// The list entry of the run.
-    pub fn current_head(&self) -> RunHead {
-        build_run_head(self.driver.plan(), self.driver.state())
+    pub(crate) fn current_head(&self) -> RunHead {
+        let state = self.driver.state();
+        let workflow = &self.driver.plan().definition.root().workflow;
+        let status = state.status();
+        RunHead {
+            workflow: workflow.id.to_string(),
+            version: workflow.version.clone(),
+            dialect: workflow.origin.dialect.clone(),
+            status,
+            native_status: workflow.words.run_word(status).to_owned(),
+            started_at: state.instances.first().map(|root| root.started),
+            finished_at: state.end.as_ref().map(|end| end.at),
+            closed: state.phase == RunPhase::Closed,
+            forked_from: state.start.as_ref().and_then(|start| start.forked_from.clone()),
+            cost: state.spent,
+        }
     }
 
     /// Returns the run head if it differs from the stored one.
@@ -257,9 +270,9 @@ impl OwnedRun {
     fn take_answers(&mut self) -> Vec<(InboxRequestId, Vec<u8>)> {
         let mut answers = Vec::new();
         for (token, result) in self.driver.undelivered_answers() {
-            if let Some(AnswerRecipient::Request(letter)) = self.asked.get(token) {
-                answers.push((*letter, RequestAnswer::from(result).to_bytes()));
-                self.asked.remove(token);
+            if let Some(AnswerRecipient::Request(request)) = self.recipients.get(token) {
+                answers.push((*request, RequestAnswer::from(result).to_bytes()));
+                self.recipients.remove(token);
             }
         }
         answers
@@ -277,35 +290,17 @@ impl OwnedRun {
     }
 
     /// Returns an answer that is due now.
-    pub fn poll_answer(&mut self, now: Timestamp) -> Option<InputAnswer> {
+    pub(crate) fn poll_answer(&mut self, now: Timestamp) -> Option<InputAnswer> {
         let (token, result) = self.driver.poll_answer()?;
         let attempt = self.decisions.remove(&token).zip(result.as_ref().err());
         let refused =
             attempt.map(|(attempt, refusal)| audit::audit_refused_decision(self.run_context(), now, &attempt, refusal));
-        Some(InputAnswer { asker: self.asked.remove(&token), result, refused })
-    }
-}
-
-/// Builds the list entry of a run.
-fn build_run_head(plan: &Plan, state: &RunState) -> RunHead {
-    let workflow = &plan.definition.root().workflow;
-    let status = state.status();
-    RunHead {
-        workflow: workflow.id.to_string(),
-        version: workflow.version.clone(),
-        dialect: workflow.origin.dialect.clone(),
-        status,
-        native_status: workflow.words.run_word(status).to_owned(),
-        started_at: state.instances.first().map(|root| root.started),
-        finished_at: state.end.as_ref().map(|end| end.at),
-        closed: state.phase == RunPhase::Closed,
-        forked_from: state.start.as_ref().and_then(|start| start.forked_from.clone()),
-        cost: state.spent,
+        Some(InputAnswer { recipient: self.recipients.remove(&token), result, refused })
     }
 }
 
 /// Returns the dead letter that a record creates, if any. The ledger must already include the record.
-pub(crate) fn find_dead_letter(running: ActiveRun<'_>, number: u64, record: &JournalRecord) -> Option<DeadLetterRow> {
+fn find_dead_letter(running: ActiveRun<'_>, number: u64, record: &JournalRecord) -> Option<DeadLetterRow> {
     let Event::StepEnded { at, outcome, error, settler: None, .. } = &record.event else { return None };
     let class = match (outcome, error) {
         (StepOutcome::Failed(class), _) => *class,
@@ -330,7 +325,7 @@ pub(crate) fn find_dead_letter(running: ActiveRun<'_>, number: u64, record: &Jou
 }
 
 /// Returns true if a record says that the whole run is retried, which settles its dead letters; false if that failed.
-pub(crate) fn find_retry_decision(record: &JournalRecord) -> Option<bool> {
+fn find_retry_decision(record: &JournalRecord) -> Option<bool> {
     match &record.event {
         Event::RunDecided { retry: Some(_), .. } => Some(true),
         Event::PublicationEnded { item: Publication::Retry, failed: Some(_) } => Some(false),

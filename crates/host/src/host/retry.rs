@@ -12,14 +12,10 @@ use skein_core::{
     time::Timestamp,
 };
 
-use super::{
-    HostEvent, OwnedRunKey, ResumeError, RunLaunch, RunLoader,
-    host_loop::HostLoop,
-    owned_run::{AnswerRecipient, OwnedRun},
-};
+use super::{HostEvent, OwnedRunKey, ResumeError, RunLaunch, RunLoader, host_loop::HostLoop, owned_run::OwnedRun};
 use crate::{
     executor_api::RetryFilesError,
-    store::{ClaimError, RunRow, StoreError},
+    store::{ClaimError, RunClaim, RunRow, StoreError},
 };
 
 /// The prefix of the failure text of a retry that a person cancelled.
@@ -86,7 +82,7 @@ impl HostLoop {
         let run = begin.start.run.clone();
         let here = match self.store.find_run(&run)? {
             None => {
-                let plan = self.hands.prepare_retry(&run, &begin.plan, &begin.settings)?;
+                let plan = self.executor.prepare_retry(&run, &begin.plan, &begin.settings)?;
                 self.launch_runs(vec![RunLaunch { plan, ..begin }])?;
                 true
             }
@@ -111,7 +107,7 @@ impl HostLoop {
         }
         match self.claim_run(&row.run) {
             Ok(claim) => {
-                self.hands.reap_orphans(std::slice::from_ref(&row.run));
+                self.executor.reap_orphans(std::slice::from_ref(&row.run));
                 let store = Arc::clone(&self.store);
                 self.adopt_run(claim, &mut RunLoader::new(&*store))?;
                 Ok(true)
@@ -121,23 +117,9 @@ impl HostLoop {
         }
     }
 
-    fn claim_run(&self, run: &RunId) -> Result<crate::store::RunClaim, ClaimError> {
+    fn claim_run(&self, run: &RunId) -> Result<RunClaim, ClaimError> {
         let mut claims = self.store.claim_runs(std::slice::from_ref(run))?;
         claims.pop().unwrap_or_else(|| Err(ClaimError::Unknown(run.clone())))
-    }
-
-    /// Answers without asking the run.
-    pub(crate) fn answer_ok(&mut self, asker: Option<AnswerRecipient>) {
-        match asker {
-            Some(AnswerRecipient::Here(reply)) => {
-                let _ = reply.send(Ok(()));
-            }
-            Some(AnswerRecipient::Request(letter)) => {
-                // If this fails, the request stays, and is answered when it is read again.
-                let _ = self.store.answer_request(letter, &super::RequestAnswer::Done.to_bytes());
-            }
-            None => {}
-        }
     }
 }
 
@@ -220,9 +202,9 @@ impl HostLoop {
         self.by_id.remove(owned.run());
         self.busy = self.busy.saturating_sub(owned.busy);
         for attempt in owned.driver.state().in_flight() {
-            self.hands.stop_attempt(owned.run(), *attempt);
+            self.executor.stop_attempt(owned.run(), *attempt);
         }
-        self.hands.forget_run(owned.run());
+        self.executor.forget_run(owned.run());
         Some(owned)
     }
 }

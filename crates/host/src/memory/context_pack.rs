@@ -14,7 +14,7 @@ use crate::workspace::PathPattern;
 /// The approximate number of bytes per token.
 const TOKEN: usize = 4;
 /// The default budget of a module.
-pub const MODULE_TOKENS: u32 = 2_000;
+pub(crate) const MODULE_TOKENS: u32 = 2_000;
 /// From `SURE` on, a memory is given without its confidence; below `UNSURE`, it is marked as low.
 const SURE: f64 = 0.85;
 const UNSURE: f64 = 0.6;
@@ -52,7 +52,7 @@ impl Default for ContextModule {
 
 /// The context that a stage requests.
 #[derive(Debug, Clone, Copy)]
-pub struct PackRequest<'a> {
+pub(crate) struct PackRequest<'a> {
     pub stage: &'a str,
     /// The modules in order; `None` if the project has none of that name.
     pub modules: &'a [(&'a str, Option<&'a ContextModule>)],
@@ -60,7 +60,7 @@ pub struct PackRequest<'a> {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct ContextPack {
+pub(crate) struct ContextPack {
     /// `None` if there is no context.
     pub text: Option<String>,
     /// The parts that were left out, one line each.
@@ -68,19 +68,18 @@ pub struct ContextPack {
 }
 
 /// Builds the context pack of a stage.
-pub fn build_pack(asked: PackRequest<'_>, memories: &[MemoryEntry]) -> ContextPack {
-    let mut packing = PackBuilder { asked, memories, chosen: BTreeSet::new(), notes: Vec::new() };
+pub(crate) fn build_pack(request: PackRequest<'_>, memories: &[MemoryEntry]) -> ContextPack {
+    let mut packing = PackBuilder { request, memories, chosen: BTreeSet::new(), notes: Vec::new() };
     let texts: Vec<String> =
-        asked.modules.iter().filter_map(|(name, module)| packing.add_module(name, *module)).collect();
+        request.modules.iter().filter_map(|(name, module)| packing.add_module(name, *module)).collect();
     packing.add_requested_memories();
-    let told = packing.render_memories();
-    let parts: Vec<String> = texts.into_iter().chain(told).collect();
+    let parts: Vec<String> = texts.into_iter().chain(packing.render_memories()).collect();
     let text = (!parts.is_empty()).then(|| format!("# Context Pack\n\n{}", parts.join("\n\n")));
     ContextPack { text, notes: packing.notes }
 }
 
 struct PackBuilder<'a> {
-    asked: PackRequest<'a>,
+    request: PackRequest<'a>,
     memories: &'a [MemoryEntry],
     /// The indices of the chosen memories.
     chosen: BTreeSet<usize>,
@@ -94,7 +93,7 @@ impl PackBuilder<'_> {
             return None;
         };
         let stages = &module.workflow_stages;
-        if !stages.is_empty() && !stages.iter().any(|stage| stage == self.asked.stage) {
+        if !stages.is_empty() && !stages.iter().any(|stage| stage == self.request.stage) {
             self.notes.push(format!("the context module `{name}` is for other stages"));
             return None;
         }
@@ -117,19 +116,19 @@ impl PackBuilder<'_> {
 
     /// Adds the memories that the workflow or the stage itself requests.
     fn add_requested_memories(&mut self) {
-        let Some(asked) = self.asked.memory else { return };
+        let Some(selection) = self.request.memory else { return };
         let takes = |memory: &MemoryEntry| {
-            let kinds = &asked.categories;
-            memory.confidence >= asked.min_confidence
-                && memory.scope == asked.scope
+            let kinds = &selection.categories;
+            memory.confidence >= selection.min_confidence
+                && memory.scope == selection.scope
                 && (kinds.is_empty() || kinds.iter().any(|kind| kind == memory.kind.as_str()))
         };
-        self.choose_memories("the memory selection", token_bytes(asked.max_tokens), takes);
+        self.choose_memories("the memory selection", token_bytes(selection.max_tokens), takes);
     }
 
     /// Chooses memories by confidence, then by age (newest first), until the budget is used up.
     fn choose_memories(&mut self, whose: &str, mut room: usize, takes: impl Fn(&MemoryEntry) -> bool) {
-        let stage = self.asked.stage;
+        let stage = self.request.stage;
         let fits = |memory: &MemoryEntry| {
             let stages = &memory.stages;
             memory.status.is_usable() && (stages.is_empty() || stages.iter().any(|own| own == stage)) && takes(memory)
@@ -182,13 +181,13 @@ impl ContextModule {
 
     fn matches_memory(&self, memory: &MemoryEntry) -> bool {
         let kinds = &self.memory_types;
-        let about = |pattern: &String| {
+        let matches_file = |pattern: &String| {
             let pattern = PathPattern::new(pattern);
             memory.files.iter().any(|file| pattern.matches(file))
         };
         (kinds.is_empty() || kinds.iter().any(|kind| kind == memory.kind.as_str()))
             && memory.confidence >= self.min_confidence.unwrap_or(0.0)
-            && (self.file_patterns.is_empty() || self.file_patterns.iter().any(about))
+            && (self.file_patterns.is_empty() || self.file_patterns.iter().any(matches_file))
     }
 }
 
@@ -207,7 +206,7 @@ fn token_bytes(tokens: u32) -> usize {
 }
 
 /// Estimates the number of tokens of a text with this many bytes.
-pub fn estimate_tokens(bytes: usize) -> usize {
+pub(crate) fn estimate_tokens(bytes: usize) -> usize {
     bytes.div_ceil(TOKEN)
 }
 

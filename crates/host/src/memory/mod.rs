@@ -11,10 +11,11 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use skein_core::{ids::RunId, limits, time::Timestamp};
 
-pub use self::context_pack::{ContextModule, ContextPack, PackRequest, build_pack};
+pub use self::context_pack::ContextModule;
+pub(crate) use self::context_pack::{PackRequest, build_pack};
 use crate::{
     json_text::escape_invisible,
-    random,
+    system,
     workspace::{RootFolder, root::FilePathError},
 };
 
@@ -22,7 +23,6 @@ const FOLDER: &str = "memory";
 /// The maximum size of a file, which is more than a memory can fill.
 const FILE: u64 = 64 * 1024;
 
-/// The kind of a memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryKind {
@@ -98,7 +98,6 @@ impl MemoryStatus {
     }
 }
 
-/// One memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryEntry {
@@ -150,7 +149,7 @@ impl ProjectMemory {
     }
 
     pub fn new_id() -> String {
-        random::random_hex::<6>()
+        system::random_hex::<6>()
     }
 
     /// Returns the id of a run's proposal, which is always the same for the same position in the list.

@@ -54,7 +54,6 @@ impl FolderGrants {
         Ok(FolderGrants { workspace, allowed, state })
     }
 
-    /// Returns the run's own workspace.
     pub fn workspace(&self) -> &Path {
         &self.workspace
     }
@@ -81,7 +80,7 @@ impl FolderGrants {
     }
 
     /// Opens the folder of a step, and creates it if it is a missing folder of the workspace.
-    pub fn make_folder(&self, given: Option<&str>) -> Result<RootFolder, GrantError> {
+    pub(crate) fn make_folder(&self, given: Option<&str>) -> Result<RootFolder, GrantError> {
         match (self.open_folder(given), given) {
             (Err(error), Some(name)) if error.is_missing() => {
                 Ok(self.open_workspace(name)?.make_folders(name, false)?)

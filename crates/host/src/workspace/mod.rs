@@ -5,30 +5,28 @@
 
 mod artifact;
 mod context;
-mod control;
+mod control_files;
 mod file_survey;
 mod folder_grants;
-mod git_config;
-mod path_pattern;
+
 mod repositories;
 pub mod root;
 mod run_dir;
 mod workflow_files;
 
-pub use artifact::{
-    ArtifactError, ArtifactForm, ArtifactLimits, ArtifactManifest, ArtifactRecord, KeptArtifact, KeptFile, KeptSizes,
-};
+pub(crate) use artifact::KeptSizes;
+pub use artifact::{ArtifactError, ArtifactForm, ArtifactLimits, ArtifactManifest, KeptArtifact, KeptFile};
 pub use context::{
     ArtifactSource, ContextFolder, ContextHolder, ContextInput, ContextLocks, WorkerObservation, WrittenArtifacts,
     WrittenSteps, find_step,
 };
-pub(crate) use control::{control_files, owner as control_owner};
-pub use file_survey::{FileSurvey, PathChange, SurveyedFile};
+pub(crate) use control_files::{control_files, control_owner, is_harmless_config, parse_git_config};
+pub(crate) use file_survey::PathPattern;
+pub(crate) use file_survey::{FileSurvey, PathChange, SurveyedFile};
 pub use folder_grants::{FolderGrants, GrantError};
-pub(crate) use git_config::{is_harmless_config, parse_git_config};
-pub use path_pattern::PathPattern;
 pub(crate) use repositories::{GitPlace, RepositoryScan, find_git_folder, resolve_below};
 pub use root::RootFolder;
+pub(crate) use run_dir::none_if_missing;
 pub use run_dir::{AttemptDir, RunDir};
 pub use workflow_files::{
     GivenFile, GivenOutcome, PathTokens, ROOT_PARAMETER, StagingError, has_files, with_root_parameter,

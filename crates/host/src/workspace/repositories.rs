@@ -6,18 +6,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    fs::OpenOptions,
-    io::Read,
-    os::unix::fs::OpenOptionsExt,
     path::{Component, Path, PathBuf},
 };
 
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use skein_core::limits;
 
+use crate::system::read_regular_file;
+
 use super::{
-    git_config::parse_git_config,
+    control_files::parse_git_config,
     root::{EntryKind, FileIdentity, FilePathError, FolderEntry, FolderLifetime, PathProblem, RootFolder},
 };
 
@@ -80,7 +78,6 @@ pub(crate) enum GitPlace {
     Other,
 }
 
-/// The repositories of a workspace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RepositoryScan {
@@ -122,8 +119,9 @@ impl RepositoryScan {
     /// Finds only files that configuration names: that of the workspace, of an enclosing repository, and of the user.
     pub(crate) fn named_by_configuration(root: &RootFolder) -> BTreeSet<String> {
         let mut scan = RepositoryScan::default();
-        for config in find_outer_configs(root.path()) {
-            scan.read_config(root, &config.path, config.top.as_deref(), &mut 0);
+        let (top, configs) = find_outer_configs(root.path());
+        for config in configs {
+            scan.read_config(root, &config, Some(&top), &mut 0);
         }
         scan.named
     }
@@ -354,31 +352,23 @@ pub(crate) fn resolve_below(root: &Path, from: &Path, text: &str) -> Option<Stri
     relative_path(root, &absolute_path(&root.join(from), text))
 }
 
-/// A configuration file outside of the workspace, and the folder in which git would look for hooks.
-struct OuterGitConfig {
-    path: PathBuf,
-    top: Option<PathBuf>,
-}
-
 /// Finds configuration outside of the workspace that applies to it: the user's, and that of an enclosing repository.
-fn find_outer_configs(workspace: &Path) -> Vec<OuterGitConfig> {
+/// Returns the folder in which git would look for hooks, and the files.
+fn find_outer_configs(workspace: &Path) -> (PathBuf, Vec<PathBuf>) {
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     let settings = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let settings = settings.or_else(|| home.as_ref().map(|home| home.join(".config")));
     let around = workspace.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok());
-    let top = around.unwrap_or(workspace).to_owned();
-    let of_person = [
+    let of_user = [
         Some(PathBuf::from("/etc/gitconfig")),
         settings.map(|folder| folder.join("git/config")),
         home.map(|home| home.join(".gitconfig")),
     ];
-    let mut configs: Vec<OuterGitConfig> =
-        of_person.into_iter().flatten().map(|path| OuterGitConfig { path, top: Some(top.clone()) }).collect();
+    let mut configs: Vec<PathBuf> = of_user.into_iter().flatten().collect();
     if let Some(folder) = around.and_then(find_config_folder) {
-        let files = [folder.join("config"), folder.join("config.worktree")];
-        configs.extend(files.map(|path| OuterGitConfig { path, top: Some(top.clone()) }));
+        configs.extend([folder.join("config"), folder.join("config.worktree")]);
     }
-    configs
+    (around.unwrap_or(workspace).to_owned(), configs)
 }
 
 /// Returns the folder with the configuration of the repository whose files are in a folder.
@@ -397,14 +387,9 @@ fn find_config_folder(top: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Reads a regular file that is not too large. Opening a pipe does not wait for its other end.
+/// Reads a regular file that is not too large.
 fn read_file(path: &Path) -> Option<Vec<u8>> {
-    let flags = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits() as i32;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
-    let meta = file.metadata().ok().filter(|meta| meta.is_file() && meta.len() <= CONFIG_BYTES)?;
-    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0));
-    file.take(CONFIG_BYTES).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+    read_regular_file(path, CONFIG_BYTES + 1).ok().filter(|bytes| bytes.len() as u64 <= CONFIG_BYTES)
 }
 
 /// Normalizes a path as git writes it.

@@ -53,7 +53,6 @@ const SECRETS: &str = "secrets";
 const TAPE: &str = "tape";
 const TREES: &str = "trees";
 
-/// The folder of a run.
 #[derive(Debug, Clone)]
 pub struct RunDir {
     root: RootFolder,
@@ -74,7 +73,7 @@ impl RunDir {
     }
 
     /// Creates the folder that contains those of all runs. It is durable when this returns.
-    pub fn make_runs_folder(state: &RootFolder) -> Result<(), FilePathError> {
+    pub(crate) fn make_runs_folder(state: &RootFolder) -> Result<(), FilePathError> {
         state.make_folders_unsynced(RUNS, true)?;
         state.sync()
     }
@@ -103,7 +102,7 @@ impl RunDir {
     }
 
     /// Reads a file directly in the folder.
-    pub fn read_file(&self, name: &str, most: u64) -> Result<Vec<u8>, FilePathError> {
+    pub(crate) fn read_file(&self, name: &str, most: u64) -> Result<Vec<u8>, FilePathError> {
         self.root.read_file(name, most)
     }
 
@@ -145,7 +144,7 @@ impl RunDir {
     }
 
     /// Returns the path of the notes about the processes that work for the run.
-    pub fn notes_path(&self) -> PathBuf {
+    pub(crate) fn notes_path(&self) -> PathBuf {
         self.root.path().join(NOTES)
     }
 
@@ -162,13 +161,13 @@ impl RunDir {
     }
 
     /// Opens the existing folder of an attempt.
-    pub fn find_attempt(&self, attempt: AttemptId) -> Result<Option<AttemptDir>, FilePathError> {
+    pub(crate) fn find_attempt(&self, attempt: AttemptId) -> Result<Option<AttemptDir>, FilePathError> {
         none_if_missing(self.root.open_folder(attempt_path(ATTEMPTS, attempt)))
             .map(|root| root.map(|root| AttemptDir { root }))
     }
 
     /// Returns the folder with the signatures of its workspaces' files.
-    pub fn recording_folder(&self) -> Result<RootFolder, FilePathError> {
+    pub(crate) fn recording_folder(&self) -> Result<RootFolder, FilePathError> {
         self.root.make_folders(TAPE, true)
     }
 
@@ -179,14 +178,7 @@ impl RunDir {
 
     /// Lists the attempts with kept artifacts.
     pub(super) fn list_kept_attempts(&self) -> Result<Vec<AttemptId>, FilePathError> {
-        let Some(folder) = none_if_missing(self.root.open_folder(ARTIFACTS))? else { return Ok(Vec::new()) };
-        let names = folder.list_entries(usize::MAX)?;
-        Ok(names.iter().filter_map(|entry| entry.name.to_str()?.parse().ok()).collect())
-    }
-
-    /// Removes the artifacts of an attempt: a later one has produced them again.
-    pub fn remove_artifacts(&self, attempt: AttemptId) -> Result<bool, FilePathError> {
-        self.root.remove(attempt_path(ARTIFACTS, attempt))
+        self.list_attempts_in(ARTIFACTS)
     }
 
     /// Moves the artifacts of an interrupted attempt to this one.
@@ -231,7 +223,7 @@ impl RunDir {
     }
 
     /// Returns the scratch folder of the workflow's files, or `None` if it does not exist.
-    pub fn find_files(&self) -> Result<Option<RootFolder>, FilePathError> {
+    pub(crate) fn find_files(&self) -> Result<Option<RootFolder>, FilePathError> {
         none_if_missing(self.root.open_folder(FILES))
     }
 
@@ -241,40 +233,40 @@ impl RunDir {
     }
 
     /// Removes the scratch folder, after the files were given back.
-    pub fn remove_files(&self) -> Result<bool, FilePathError> {
+    pub(crate) fn remove_files(&self) -> Result<bool, FilePathError> {
         self.root.remove(FILES)
     }
 
     /// Returns the folder of a hook, and creates it if necessary.
-    pub fn hook_folder(&self, number: u32) -> Result<RootFolder, FilePathError> {
+    pub(crate) fn hook_folder(&self, number: u32) -> Result<RootFolder, FilePathError> {
         self.root.make_folders(Path::new(HOOKS).join(number.to_string()), true)
     }
 
     /// Returns the folder with the programs of the run, and creates it if necessary.
-    pub fn programs_folder(&self) -> Result<RootFolder, FilePathError> {
+    pub(crate) fn programs_folder(&self) -> Result<RootFolder, FilePathError> {
         self.root.make_folders_unsynced(PROGRAMS, true)
     }
 
     /// Returns the home of a step's agent, and creates it if necessary.
-    pub fn agent_home(&self, at: StepAt, agent: &str) -> Result<RootFolder, FilePathError> {
+    pub(crate) fn agent_home(&self, at: StepAt, agent: &str) -> Result<RootFolder, FilePathError> {
         let StepAt(InstanceIx(instance), step) = at;
         self.root.make_folders(Path::new(HOMES).join(format!("{instance}.{step}")).join(agent), true)
     }
 
     /// Returns the folder with the state of files before steps.
-    pub fn baseline_folder(&self) -> Result<RootFolder, FilePathError> {
+    pub(crate) fn baseline_folder(&self) -> Result<RootFolder, FilePathError> {
         self.root.make_folders_unsynced(BEFORE, true)
     }
 
     /// Returns the folder of a step's worktree, and creates it if necessary. Each visit has another one.
-    pub fn worktree_folder(&self, attempt: AttemptId) -> Result<RootFolder, FilePathError> {
+    pub(crate) fn worktree_folder(&self, attempt: AttemptId) -> Result<RootFolder, FilePathError> {
         let StepAt(InstanceIx(instance), step) = attempt.at;
         let name = format!("{instance}.{step}.{}", attempt.visit);
         self.root.make_folders(Path::new(TREES).join(name), true)
     }
 
     /// Returns the folder of all worktrees, below the folder of a run.
-    pub fn worktrees_path(folder: &Path) -> PathBuf {
+    pub(crate) fn worktrees_path(folder: &Path) -> PathBuf {
         folder.join(TREES)
     }
 
@@ -290,7 +282,6 @@ impl RunDir {
         self.root.make_folders(pending, true)
     }
 
-    /// Completes the snapshot repository.
     pub(crate) fn finish_snapshot_repo(&self, name: &str) -> Result<RootFolder, FilePathError> {
         self.root.make_folders(GIT, true)?;
         let place = Path::new(GIT).join(name);
@@ -310,7 +301,11 @@ impl RunDir {
 
     /// Lists every attempt that has a folder, in the order of names.
     pub(crate) fn list_attempts(&self) -> Result<Vec<AttemptId>, FilePathError> {
-        let Some(folder) = none_if_missing(self.root.open_folder(ATTEMPTS))? else { return Ok(Vec::new()) };
+        self.list_attempts_in(ATTEMPTS)
+    }
+
+    fn list_attempts_in(&self, folder: &str) -> Result<Vec<AttemptId>, FilePathError> {
+        let Some(folder) = none_if_missing(self.root.open_folder(folder))? else { return Ok(Vec::new()) };
         let names = folder.list_entries(usize::MAX)?;
         Ok(names.iter().filter_map(|entry| entry.name.to_str()?.parse().ok()).collect())
     }
@@ -329,9 +324,7 @@ impl AttemptDir {
     const EVENTS: &str = "events.jsonl";
     /// The state of the workspace before and after an attempt.
     pub(crate) const WORKSPACE: &str = "workspace.json";
-    /// The prompt.
     pub(crate) const PROMPT: &str = "prompt";
-    /// The changes of the attempt.
     pub(crate) const CHANGES: &str = "changes.diff";
     /// The changes of the previous attempt.
     pub(crate) const EARLIER: &str = "earlier.diff";
@@ -339,37 +332,37 @@ impl AttemptDir {
     pub(crate) const CONFLICTS: &str = "conflicts.json";
 
     /// Returns the folder, for access to files by name.
-    pub fn root(&self) -> &RootFolder {
+    pub(crate) fn root(&self) -> &RootFolder {
         &self.root
     }
 
     /// Returns the path of the log of both streams, for people.
-    pub fn log_path(&self) -> PathBuf {
+    pub(crate) fn log_path(&self) -> PathBuf {
         self.root.path().join(Self::LOG)
     }
 
     /// Returns the path of standard output alone.
-    pub fn stdout_path(&self) -> PathBuf {
+    pub(crate) fn stdout_path(&self) -> PathBuf {
         self.root.path().join(Self::STDOUT)
     }
 
     /// Returns the path of the agent's events, as they arrived.
-    pub fn events_path(&self) -> PathBuf {
+    pub(crate) fn events_path(&self) -> PathBuf {
         self.root.path().join(Self::EVENTS)
     }
 
     /// The path of `SKEIN_INPUTS`.
-    pub fn inputs_path(&self) -> PathBuf {
+    pub(crate) fn inputs_path(&self) -> PathBuf {
         self.root.path().join(Self::INPUTS)
     }
 
     /// Opens the only folder of Skein in which the worker may write. Its results are read through this.
-    pub fn worker_output(&self) -> Result<RootFolder, FilePathError> {
+    pub(crate) fn worker_output(&self) -> Result<RootFolder, FilePathError> {
         self.root.open_folder(Self::BACK)
     }
 
     /// Reads the last bytes of the log, or of standard output alone.
-    pub fn read_tail(&self, stdout: bool, most: u64) -> Result<Vec<u8>, FilePathError> {
+    pub(crate) fn read_tail(&self, stdout: bool, most: u64) -> Result<Vec<u8>, FilePathError> {
         let (mut file, _) = self.root.open_file(if stdout { Self::STDOUT } else { Self::LOG })?;
         let mut bytes = Vec::new();
         // A file that cannot be read to its end is returned as far as it can be read.
@@ -380,41 +373,41 @@ impl AttemptDir {
     }
 
     /// Returns the path of the files of other steps that it may read.
-    pub fn handed_path(&self) -> PathBuf {
+    pub(crate) fn handed_path(&self) -> PathBuf {
         self.root.path().join(Self::HANDED)
     }
 
     /// Passes a file of another step to the attempt.
-    pub fn hand_file(&self, name: &str, bytes: &[u8]) -> Result<(), FilePathError> {
+    pub(crate) fn hand_file(&self, name: &str, bytes: &[u8]) -> Result<(), FilePathError> {
         self.root.make_folders_unsynced(Self::HANDED, true)?.write_new(name, bytes)
     }
 
     /// Creates `TMPDIR` for a worker that may not write elsewhere.
-    pub fn make_scratch(&self) -> Result<RootFolder, FilePathError> {
+    pub(crate) fn make_scratch(&self) -> Result<RootFolder, FilePathError> {
         self.root.make_folders_unsynced(Self::SCRATCH, true)
     }
 
-    pub fn remove_scratch(&self) -> Result<bool, FilePathError> {
+    pub(crate) fn remove_scratch(&self) -> Result<bool, FilePathError> {
         self.root.remove(Self::SCRATCH)
     }
 
     /// The path of `SKEIN_CHANGES`.
-    pub fn earlier_changes_path(&self) -> PathBuf {
+    pub(crate) fn earlier_changes_path(&self) -> PathBuf {
         self.root.path().join(Self::EARLIER)
     }
 
     /// The path of `SKEIN_CONFLICTS`.
-    pub fn conflicts_path(&self) -> PathBuf {
+    pub(crate) fn conflicts_path(&self) -> PathBuf {
         self.root.path().join(Self::CONFLICTS)
     }
 
     /// The path of `SKEIN_OUTPUT`.
-    pub fn output_path(&self) -> PathBuf {
+    pub(crate) fn output_path(&self) -> PathBuf {
         self.root.path().join(Self::BACK).join(Self::OUTPUT)
     }
 
     /// The path of `SKEIN_ERROR`.
-    pub fn error_path(&self) -> PathBuf {
+    pub(crate) fn error_path(&self) -> PathBuf {
         self.root.path().join(Self::BACK).join(Self::ERROR)
     }
 
@@ -435,7 +428,8 @@ fn attempt_path(folder: &str, attempt: AttemptId) -> PathBuf {
     Path::new(folder).join(attempt.to_string())
 }
 
-pub(super) fn none_if_missing<T>(result: Result<T, FilePathError>) -> Result<Option<T>, FilePathError> {
+/// Returns `None` for the error of a missing file or folder.
+pub(crate) fn none_if_missing<T>(result: Result<T, FilePathError>) -> Result<Option<T>, FilePathError> {
     match result {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.is_missing() => Ok(None),

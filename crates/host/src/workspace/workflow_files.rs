@@ -21,7 +21,7 @@ use skein_core::{
 use super::{
     RootFolder, RunDir,
     artifact::{self, KeptFile},
-    control,
+    control_files::control_owner,
     root::{FilePathError, PathProblem},
 };
 
@@ -54,7 +54,7 @@ pub struct PathTokens {
 
 impl PathTokens {
     /// Replaces the tokens in a path once: inserted values are not replaced again.
-    pub fn fill_path(&self, path: &str) -> String {
+    pub(crate) fn fill_path(&self, path: &str) -> String {
         let day = format_utc(self.at);
         let day = day.split('T').next().unwrap_or_default();
         let known = [("<runId>", self.run.as_str()), ("<workflowId>", self.workflow.as_str()), ("<isoDate>", day)];
@@ -139,7 +139,7 @@ fn give_file(
     workspace: &RootFolder,
     path: &Path,
 ) -> Result<GivenOutcome, FilePathError> {
-    if let Some(of) = control::owner(path) {
+    if let Some(of) = control_owner(path) {
         return Err(FilePathError::new(workspace.path(), path, PathProblem::Control(of)));
     }
     match scratch.entry_kind(key)? {

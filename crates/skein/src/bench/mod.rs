@@ -96,7 +96,7 @@ pub fn measure_all(folder: &Path, sizes: &BenchScale) -> BenchResult<BenchReport
 
 /// Measures runs whose steps are built-in functions, compared with the same runs under an executor that does nothing.
 fn measure_functions(folder: &Path, sizes: &BenchScale) -> BenchResult<BenchMeasurement> {
-    let plan = bench::of_functions(SHORT);
+    let plan = bench::function_plan(SHORT);
     let [mut done, mut nobody] = [f64::INFINITY; 2];
     for _ in 0..sizes.rounds {
         let each = |by: bool| {

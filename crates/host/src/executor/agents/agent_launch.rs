@@ -50,10 +50,10 @@ use crate::{
         },
     },
     process::{self, CommandDeadline, ExceededLimit, MarkedWork, ProcessOutcome, ProcessReport, ProcessSpec},
-    random,
     run_settings::{AgentProgram, AgentSettings},
     sandbox::SandboxEnforcement,
     secret::SecretValue,
+    system,
     workspace::RootFolder,
 };
 
@@ -116,7 +116,7 @@ pub(crate) fn prepare_agent_launch(
     let builder = AgentTaskBuilder { job, agent, adapter, program, home: &home, context, sandbox };
     let before = SessionCarryover::load(attempt, adapter, &home);
     // A session id that no other session has.
-    let fresh = format_uuid_v4(random::random_bytes());
+    let fresh = format_uuid_v4(system::random_bytes());
     builder.fit_task(task, &before, &fresh, given)?;
     if let Some(sandbox) = &mut task.sandbox {
         sandbox_setup::grant_agent_places(&mut sandbox.spec, &home, adapter, &task.program)?;
@@ -529,7 +529,7 @@ mod tests {
 
     #[test]
     fn names_of_sessions_are_random_uuids() {
-        let (one, two) = (format_uuid_v4(random::random_bytes()), format_uuid_v4(random::random_bytes()));
+        let (one, two) = (format_uuid_v4(system::random_bytes()), format_uuid_v4(system::random_bytes()));
         assert_ne!(one, two);
         assert_eq!((one.len(), one.as_bytes()[14]), (36, b'4'));
         assert!("89ab".contains(char::from(one.as_bytes()[19])), "{one}");

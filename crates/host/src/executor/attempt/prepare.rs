@@ -31,8 +31,8 @@ use crate::{
         worktree::{self, AttemptWorkspace},
     },
     process::ProcessSpec,
-    random,
     sandbox::SandboxCover,
+    system,
     workspace::{AttemptDir, ContextFolder, FolderGrants, RootFolder, root::FilePathError},
 };
 
@@ -176,7 +176,7 @@ impl AttemptContext {
         if let Some(name) = &self.job.decision_file {
             folder.remove(name).map_err(non_retryable)?;
         }
-        Ok(Some(random::random_hex::<16>()))
+        Ok(Some(system::random_hex::<16>()))
     }
 
     /// Builds the process spec: program, stdin, output files and time limits. Its programs must be unchanged since the

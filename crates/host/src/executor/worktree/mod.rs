@@ -38,7 +38,7 @@ use self::{
 use crate::{
     executor::programs::ProgramError,
     executor_api::ActiveRun,
-    random,
+    system,
     workspace::{AttemptDir, RunDir, root::FilePathError},
 };
 
@@ -168,7 +168,7 @@ struct RunWorkspaceState {
 
 impl Default for WorkspaceRegistry {
     fn default() -> WorkspaceRegistry {
-        WorkspaceRegistry { runs: Mutex::default(), indexes: Mutex::default(), life: random::random_hex::<8>() }
+        WorkspaceRegistry { runs: Mutex::default(), indexes: Mutex::default(), life: system::random_hex::<8>() }
     }
 }
 

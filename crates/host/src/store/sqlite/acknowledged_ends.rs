@@ -11,27 +11,26 @@
 use std::{
     cell::Cell,
     collections::BTreeMap,
-    fs::{File, OpenOptions},
+    fs::File,
     io,
     os::unix::fs::FileExt,
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, OptionalExtension, params};
-use skein_core::{ids::RunId, ir::RunStatus, plan::ContentHash};
+use skein_core::{ids::RunId, plan::ContentHash};
 
 use super::{
     StoreOpenError,
-    state_folder::{StateFolder, open_plain_file, private_options},
-    thread::StoreThread,
+    run_rows::unreadable_head,
+    state_folder::{StateFolder, open_plain_file},
     write,
-    writer::BreakageReason,
+    writer::{BreakageReason, StoreThread},
 };
-use crate::store::RunHead;
 
 const MAGIC: &[u8; 24] = b"skein acknowledged 1\n\0\0\0";
 /// The header has a page of its own.
@@ -62,14 +61,6 @@ pub(super) struct JournalEnd {
     pub chain: ContentHash,
 }
 
-/// A journal that has fewer rows than were acknowledged.
-#[derive(Debug)]
-struct ShortenedJournal {
-    acknowledged: JournalEnd,
-    /// The number of events that exist; none if the run itself is missing.
-    found: Option<u64>,
-}
-
 /// The file. Its user holds the write turn, so that no other process uses it.
 #[derive(Debug)]
 pub(super) struct AcknowledgedEnds {
@@ -88,10 +79,7 @@ impl AcknowledgedEnds {
     ) -> Result<AcknowledgedEnds, StoreOpenError> {
         let path = place.acknowledged_path();
         let io = |error| StoreOpenError::Io { path: path.clone(), error };
-        let options = &mut OpenOptions::new();
-        let file =
-            open_plain_file(private_options(options.read(true).write(true).create(true).truncate(false)), &path)?;
-        let file = Arc::new(file);
+        let file = Arc::new(open_plain_file(&path)?);
         let (dirty, woken) = sync_channel(1);
         let synced = Arc::clone(&file);
         let syncer = StoreThread::start("skein-acknowledged", move || sync_when_dirty(&synced, &woken, &broken));
@@ -210,15 +198,15 @@ impl AcknowledgedEnds {
             let known = is_quarantined(db, &acknowledged.run).map_err(database)?;
             if !known && !has_journal_end(db, &acknowledged).map_err(database)? {
                 let found = count_events(db, &acknowledged.run).map_err(database)?;
-                shortened.push(ShortenedJournal { acknowledged, found });
+                shortened.push((acknowledged, found));
             }
         }
         if shortened.is_empty() {
             return Ok(());
         }
         let tx = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(database)?;
-        for one in &shortened {
-            quarantine_journal(&tx, one).map_err(database)?;
+        for (acknowledged, found) in &shortened {
+            quarantine_journal(&tx, acknowledged, *found).map_err(database)?;
         }
         tx.commit().map_err(database)
     }
@@ -243,18 +231,14 @@ fn sync_when_dirty(file: &File, woken: &Receiver<()>, broken: &BreakageReason) {
         sync();
         // Entries that arrive meanwhile are synced at the end of the pause, or when the store is closed.
         let mut dirty = false;
-        let mut closed = false;
-        let until = std::time::Instant::now() + SYNC_PAUSE;
-        loop {
-            match woken.recv_timeout(until.saturating_duration_since(std::time::Instant::now())) {
+        let until = Instant::now() + SYNC_PAUSE;
+        let closed = loop {
+            match woken.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(()) => dirty = true,
-                Err(RecvTimeoutError::Timeout) => break,
-                Err(RecvTimeoutError::Disconnected) => {
-                    closed = true;
-                    break;
-                }
+                Err(RecvTimeoutError::Timeout) => break false,
+                Err(RecvTimeoutError::Disconnected) => break true,
             }
-        }
+        };
         if dirty {
             sync();
         }
@@ -373,10 +357,12 @@ fn count_events(db: &Connection, run: &RunId) -> rusqlite::Result<Option<u64>> {
     Ok(events.map(|events| u64::try_from(events).unwrap_or(0)))
 }
 
-fn quarantine_journal(db: &Connection, one: &ShortenedJournal) -> rusqlite::Result<()> {
-    let ShortenedJournal { acknowledged: JournalEnd { run, events, .. }, found } = one;
+/// Quarantines a run whose journal has fewer rows than were acknowledged. `found` is the number of its events, or none if
+/// the run itself is missing.
+fn quarantine_journal(db: &Connection, acknowledged: &JournalEnd, found: Option<u64>) -> rusqlite::Result<()> {
+    let JournalEnd { run, events, .. } = acknowledged;
     let why = match found {
-        Some(found) if found >= events => {
+        Some(found) if found >= *events => {
             format!("{SHORTENED}: event {events} is not the one that was acknowledged")
         }
         Some(found) => format!("{SHORTENED}: {events} events were acknowledged, but only {found} exist"),
@@ -385,19 +371,7 @@ fn quarantine_journal(db: &Connection, one: &ShortenedJournal) -> rusqlite::Resu
     if write::quarantine_run(db, run, &why)?.is_some() {
         return Ok(());
     }
-    let head = RunHead {
-        workflow: "?".into(),
-        version: None,
-        dialect: "?".into(),
-        status: RunStatus::Failed,
-        native_status: "?".into(),
-        started_at: None,
-        finished_at: None,
-        closed: false,
-        forked_from: None,
-        cost: Default::default(),
-    };
-    let head = serde_json::to_string(&head).expect("heads serialise to JSON");
+    let head = serde_json::to_string(&unreadable_head(false)).expect("heads serialise to JSON");
     db.execute(
         "INSERT INTO runs (run, definition, about, head, status, closed, quarantined)
          VALUES (?1, zeroblob(32), 'null', ?2, 'failed', 0, ?3)",

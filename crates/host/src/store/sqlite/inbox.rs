@@ -23,7 +23,7 @@ use skein_core::ids::RunId;
 use super::{
     owner::{LocalOwner, parse_leave_request},
     read::{self, ReaderPool},
-    thread::StoreThread,
+    writer::StoreThread,
 };
 use crate::store::{InboxRequestId, NoticeCallback, RunClaim, StoreError, StoreNotice};
 
@@ -95,7 +95,7 @@ impl InboxWatcher {
             woken: Condvar::new(),
             ended: AtomicBool::new(false),
         });
-        let thread = StoreThread::start("skein-mailbox", {
+        let thread = StoreThread::start("skein-inbox", {
             let shared = Arc::clone(&shared);
             move || shared.run_loop()
         })?;
@@ -110,7 +110,7 @@ impl InboxWatcher {
 
     pub(super) fn wait_for_answer(
         &self,
-        letter: InboxRequestId,
+        request: InboxRequestId,
         within: Duration,
     ) -> Result<Option<Vec<u8>>, StoreError> {
         let shared = &self.shared;
@@ -118,8 +118,8 @@ impl InboxWatcher {
         loop {
             // Read before the query, so that a wake-up between the two is not missed.
             let seen = *lock(&shared.wakes);
-            match shared.readers.read_in_transaction(|db| read::find_answer(db, letter))? {
-                None => return Err(StoreError::Failed(format!("there is no request {}", letter.0))),
+            match shared.readers.read_in_transaction(|db| read::find_answer(db, request))? {
+                None => return Err(StoreError::Failed(format!("there is no request {}", request.0))),
                 Some(Some(answer)) => return Ok(Some(answer)),
                 Some(None) => {}
             }
@@ -196,14 +196,14 @@ impl InboxState {
             Ok((read::has_requests(db, self.me.id())?, read::read_epochs(db, self.me.id())?))
         });
         // A failed read may succeed at the next look; writers report persistent failures.
-        let Ok((mail, epochs)) = found else { return };
+        let Ok((has_requests, epochs)) = found else { return };
         for (claim, key) in held {
             // A claim that was released meanwhile is not lost.
             if !epochs.contains(&(key, claim.epoch)) && self.held.remove(&claim).is_some() {
                 self.send_notice(StoreNotice::Lost(claim));
             }
         }
-        if mail {
+        if has_requests {
             self.send_notice(StoreNotice::Requests);
         }
     }

@@ -2,62 +2,54 @@
 //!
 //! Owns the state directory: `skein.db` (SQLite, in WAL mode, synced at each commit), the living processes in `owners`,
 //! large values in `blobs`, and snapshots of long runs in `snapshots`. Each process writes through one connection
-//! ([`writer`]) and takes turns with other processes ([`turnstile`]); `write` and `read` hold the statements. A claim
-//! is a row that names a process whose lock is held ([`owner`]). Each append is checked against it, so a failed lock is
-//! still detected.
+//! and takes turns with other processes ([`writer`]); `write`, `read` and `run_rows` hold the statements. A claim is a
+//! row that names a process whose lock is held ([`owner`]). Each append is checked against it, so a failed lock is still
+//! detected.
 
 mod acknowledged_ends;
-mod checkpoint;
-mod database_check;
 mod error;
-mod fault;
 mod inbox;
 mod owner;
 mod read;
-mod relocation;
-mod reserve;
+mod run_rows;
 mod schema;
 mod state_folder;
 mod state_registry;
-mod thread;
-mod turnstile;
+mod stored_files;
 mod write;
 mod writer;
 
 use std::{
     path::Path,
     sync::{Arc, OnceLock},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
-use skein_core::{engine::JournalBatch, ids::RunId, plan::ContentHash, time::Timestamp};
+use skein_core::{engine::JournalBatch, ids::RunId, plan::ContentHash};
 
 pub use acknowledged_ends::is_shortened;
-pub use database_check::DatabaseCheck;
 pub use error::StoreOpenError;
+pub use read::DatabaseCheck;
 pub(crate) use schema::configure_connection;
 pub use state_folder::{FileSystem, inspect_file_system};
 pub use state_registry::{StateRegistry, UntrustedState};
 
 use self::{
     acknowledged_ends::AcknowledgedEnds,
-    checkpoint::Checkpointer,
     inbox::{HeldClaims, InboxWatcher},
     owner::{LocalOwner, OwnerRegistry, process_label},
     read::ReaderPool,
-    reserve::SpaceReserve,
     state_folder::{DatabaseLocation, StateFolder},
-    turnstile::Turnstile,
+    stored_files::StoredFiles,
     write::AppendWrite,
-    writer::{BreakageReason, JournalChanges, StoreWriter},
+    writer::{BreakageReason, Checkpointer, JournalChanges, SpaceReserve, StoreWriter, Turnstile, WriterConnection},
 };
-use crate::audit::AuditEntry;
+use crate::{audit::AuditEntry, clock::Clock};
 
 use super::{
     AppendCallback, AppendError, ClaimError, DeadLetter, DeadLetterId, DeadLetterSelection, DeadLetterSettlement,
     InboxRequest, InboxRequestId, JournalAppend, NewRun, NoticeCallback, RunClaim, RunHead, RunList, RunRow,
-    RunSelection, Store, StoreError, StoredAuditRecord, blobs::BlobStore, snapshots::SnapshotStore,
-    staging::StagingFolder,
+    RunSelection, Store, StoreError, StoredAuditRecord,
 };
 
 /// The longest time that another program may lock the database. Skein processes take turns instead.
@@ -68,11 +60,10 @@ const BUSY: Duration = Duration::from_secs(60);
 pub struct SqliteStore {
     // Fields in the order in which they are dropped.
     writer: StoreWriter,
-    mailbox: InboxWatcher,
+    inbox: InboxWatcher,
     readers: Arc<ReaderPool>,
     held: Arc<HeldClaims>,
-    blobs: BlobStore,
-    snapshots: SnapshotStore,
+    files: StoredFiles,
     me: Arc<LocalOwner>,
 }
 
@@ -95,20 +86,17 @@ impl SqliteStore {
 
         let checkpoints = schema::connect(&place).map_err(database)?;
         schema::configure_connection(&checkpoints).map_err(database)?;
-        let aside = Arc::new(StagingFolder::new(place.blobs_path().join("unfinished"), me.id()));
-        aside.sweep(|owner| me.owners().is_alive(owner)).map_err(io)?;
-        let snapshots = SnapshotStore::new(place.snapshots_path(), Arc::clone(&aside));
-        let blobs = BlobStore::new(place.blobs_path(), aside);
+        let files = StoredFiles::open(&place, &me).map_err(io)?;
         let checkpointer =
             Checkpointer::start(checkpoints, Turnstile::open(&place)?, Arc::clone(&broken)).map_err(io)?;
         let reserve = SpaceReserve::open(&place)?;
         let here = DatabaseLocation::new(&place).map_err(io)?;
-        let writer =
-            StoreWriter::start(db, turnstile, reserve, checkpointer, here, acknowledged, broken).map_err(io)?;
+        let connection = WriterConnection { db, turnstile, reserve, checkpointer, here, acknowledged, broken };
+        let writer = StoreWriter::start(connection).map_err(io)?;
         let readers = Arc::new(ReaderPool::new(&place));
         let (me, held) = (Arc::new(me), Arc::new(HeldClaims::default()));
-        let mailbox = InboxWatcher::start(Arc::clone(&me), Arc::clone(&readers), Arc::clone(&held)).map_err(io)?;
-        Ok(SqliteStore { writer, mailbox, readers, held, blobs, snapshots, me })
+        let inbox = InboxWatcher::start(Arc::clone(&me), Arc::clone(&readers), Arc::clone(&held)).map_err(io)?;
+        Ok(SqliteStore { writer, inbox, readers, held, files, me })
     }
 
     /// Asks every process that shares a state folder to release a run, without opening the folder: for a disk that has
@@ -140,7 +128,7 @@ impl SqliteStore {
 
     /// Checks that the database on the disk is intact, as far as possible within this time.
     pub fn check_database(&self, within: Duration) -> Result<DatabaseCheck, StoreError> {
-        database_check::check_database(&self.readers, within)
+        read::check_database(&self.readers, within)
     }
 
     /// The runs that are quarantined because acknowledged rows of their journals are missing, and the reasons.
@@ -216,11 +204,6 @@ fn open_and_join(place: &StateFolder) -> Result<(rusqlite::Connection, LocalOwne
     Ok((db, LocalOwner::join(owners)?))
 }
 
-fn current_time() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
-}
-
 impl Store for SqliteStore {
     fn create_runs(&self, new: &[NewRun]) -> Result<Vec<RunClaim>, StoreError> {
         let me = Arc::clone(&self.me);
@@ -290,15 +273,15 @@ impl Store for SqliteStore {
     }
 
     fn find_run(&self, run: &RunId) -> Result<Option<RunRow>, StoreError> {
-        self.readers.read_in_transaction(|db| read::find_run(db, &self.me, run))
+        self.readers.read_in_transaction(|db| run_rows::find_run(db, &self.me, run))
     }
 
     fn select_runs(&self, which: RunSelection) -> Result<Vec<RunRow>, StoreError> {
-        self.readers.read_in_transaction(|db| read::select_runs(db, &self.me, which))
+        self.readers.read_in_transaction(|db| run_rows::select_runs(db, &self.me, which))
     }
 
     fn list_runs(&self, limit: u32, wanted: Option<&dyn Fn(&RunHead) -> bool>) -> Result<RunList, StoreError> {
-        self.readers.read_in_transaction(|db| read::list_runs(db, &self.me, limit, wanted))
+        self.readers.read_in_transaction(|db| run_rows::list_runs(db, &self.me, limit, wanted))
     }
 
     fn list_dead_letters(&self, which: &DeadLetterSelection) -> Result<Vec<DeadLetter>, StoreError> {
@@ -315,7 +298,7 @@ impl Store for SqliteStore {
     }
 
     fn read_definition(&self, hash: ContentHash) -> Result<Vec<u8>, StoreError> {
-        match self.readers.read_in_transaction(|db| read::read_definition(db, hash))? {
+        match self.readers.read_in_transaction(|db| run_rows::read_definition(db, hash))? {
             Some((frozen, true)) => Ok(frozen),
             Some((_, false)) => {
                 Err(StoreError::Damaged(format!("the definition {hash} is damaged: its hash does not match")))
@@ -326,30 +309,30 @@ impl Store for SqliteStore {
 
     fn send_request(&self, run: &RunId, body: &[u8]) -> Result<InboxRequestId, StoreError> {
         let (bytes, me, to, body) = (body.len(), Arc::clone(&self.me), run.clone(), body.to_vec());
-        let (letter, owner) = self
+        let (request, owner) = self
             .writer
-            .write_and_wait(bytes, true, move |db| write::insert_request(db, &me, &to, &body, current_time()))??;
+            .write_and_wait(bytes, true, move |db| write::insert_request(db, &me, &to, &body, Clock::new().now()))??;
         self.wake_owner(owner);
-        Ok(letter)
+        Ok(request)
     }
 
     fn pending_requests(&self) -> Result<Vec<InboxRequest>, StoreError> {
         self.readers.read_in_transaction(|db| read::pending_requests(db, self.me.id()))
     }
 
-    fn answer_request(&self, letter: InboxRequestId, answer: &[u8]) -> Result<(), StoreError> {
+    fn answer_request(&self, request: InboxRequestId, answer: &[u8]) -> Result<(), StoreError> {
         let (bytes, answer) = (answer.len(), answer.to_vec());
-        let sender = self.writer.write_and_wait(bytes, true, move |db| write::answer_request(db, letter, &answer))?;
-        self.wake_owner(sender.ok_or_else(|| StoreError::Failed(format!("there is no request {}", letter.0)))?);
+        let sender = self.writer.write_and_wait(bytes, true, move |db| write::answer_request(db, request, &answer))?;
+        self.wake_owner(sender.ok_or_else(|| StoreError::Failed(format!("there is no request {}", request.0)))?);
         Ok(())
     }
 
-    fn wait_for_answer(&self, letter: InboxRequestId, within: Duration) -> Result<Option<Vec<u8>>, StoreError> {
-        self.mailbox.wait_for_answer(letter, within)
+    fn wait_for_answer(&self, request: InboxRequestId, within: Duration) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inbox.wait_for_answer(request, within)
     }
 
     fn watch(&self, notify: NoticeCallback) {
-        self.mailbox.watch(notify);
+        self.inbox.watch(notify);
     }
 
     fn append_audit(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {
@@ -369,18 +352,18 @@ impl Store for SqliteStore {
     }
 
     fn keep_snapshot(&self, run: &RunId, bytes: &[u8]) {
-        self.snapshots.write_snapshot(run, bytes);
+        self.files.write_snapshot(run, bytes);
     }
 
     fn read_snapshot(&self, run: &RunId) -> Option<Vec<u8>> {
-        self.snapshots.get(run)
+        self.files.read_snapshot(run)
     }
 
     fn put_blob(&self, bytes: &[u8]) -> Result<ContentHash, StoreError> {
-        self.blobs.put(bytes)
+        self.files.put_blob(bytes)
     }
 
     fn get_blob(&self, blob: ContentHash) -> Result<Vec<u8>, StoreError> {
-        self.blobs.get(blob)
+        self.files.get_blob(blob)
     }
 }

@@ -15,10 +15,10 @@ use std::{
 use rustix::{
     fs::{CWD, FlockOperation, Mode, OFlags, flock, mkfifoat},
     io::retry_on_intr,
-    rand::{GetRandomFlags, getrandom},
 };
-
 use skein_core::ids::RunId;
+
+use crate::system::random_hex;
 
 use super::{
     StoreOpenError,
@@ -186,7 +186,7 @@ impl OwnerRegistry {
 impl LocalOwner {
     pub(super) fn join(owners: OwnerRegistry) -> Result<LocalOwner, StoreOpenError> {
         loop {
-            let id = new_owner_id().map_err(|error| StoreOpenError::Io { path: owners.dir.clone(), error })?;
+            let id = new_owner_id();
             let path = owners.lock_path(&id);
             if let Some(lock) = take_lock(&path).map_err(|error| StoreOpenError::Io { path, error })? {
                 let path = owners.pipe_path(&id);
@@ -251,12 +251,10 @@ fn is_process_gone(id: &str) -> bool {
 }
 
 /// Returns a new id from time, process id and randomness: processes in two containers may have the same process id.
-fn new_owner_id() -> io::Result<String> {
-    let mut random = [0; 8];
-    retry_on_intr(|| getrandom(&mut random, GetRandomFlags::empty()))?;
+fn new_owner_id() -> String {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let pid = rustix::process::getpid().as_raw_nonzero();
-    Ok(format!("{time:011x}-{pid}-{:016x}", u64::from_le_bytes(random)))
+    format!("{time:011x}-{pid}-{}", random_hex::<8>())
 }
 
 fn is_owner_id(id: &str) -> bool {

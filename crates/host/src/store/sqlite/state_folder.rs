@@ -221,7 +221,7 @@ pub struct FileSystem {
 /// Inspects the file system of a directory.
 pub fn inspect_file_system(dir: &Path) -> io::Result<FileSystem> {
     let magic = statfs(dir)?.f_type as u32;
-    let about = statvfs(dir)?;
+    let status = statvfs(dir)?;
     let mounted = read_mount_type(dir);
     let network = find_network_type(magic, || mounted.clone());
     let known = LOCAL.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name);
@@ -230,8 +230,8 @@ pub fn inspect_file_system(dir: &Path) -> io::Result<FileSystem> {
         kind: kind.unwrap_or_else(|| format!("unknown ({magic:#x})")),
         network: network.is_some(),
         memory: MEMORY.contains(&magic),
-        read_only: about.f_flag.contains(StatVfsMountFlags::RDONLY),
-        free: about.f_bavail.saturating_mul(about.f_frsize),
+        read_only: status.f_flag.contains(StatVfsMountFlags::RDONLY),
+        free: status.f_bavail.saturating_mul(status.f_frsize),
     })
 }
 
@@ -290,13 +290,15 @@ pub(super) fn private_options(options: &mut OpenOptions) -> &mut OpenOptions {
     options.mode(0o600).custom_flags(flags.bits() as i32)
 }
 
-/// Opens a file of the state directory, which must be a regular file.
-pub(super) fn open_plain_file(options: &OpenOptions, path: &Path) -> Result<File, StoreOpenError> {
+/// Opens a file of the state directory, creating it if there is none. It must be a regular file.
+pub(super) fn open_plain_file(path: &Path) -> Result<File, StoreOpenError> {
     let io = |error| StoreOpenError::Io { path: path.into(), error };
     // Checked before it is opened, because opening a device can have effects.
     if fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file()) {
         return Err(StoreOpenError::NotAFile { path: path.into() });
     }
+    let mut options = OpenOptions::new();
+    let options = private_options(options.read(true).write(true).create(true).truncate(false));
     let file = options.open(path).map_err(io)?;
     match file.metadata().map_err(io)?.is_file() {
         true => Ok(file),
@@ -311,7 +313,7 @@ fn append_suffix(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-fn remove_if_exists(path: &Path) -> io::Result<()> {
+pub(super) fn remove_if_exists(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

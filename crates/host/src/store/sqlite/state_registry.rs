@@ -5,7 +5,7 @@
 //! and a mark of that name in the user's own state directory records which folder it is.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, DirBuilder, OpenOptions},
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
@@ -16,8 +16,8 @@ use std::{
 use rustix::fs::{Access, access};
 use serde::{Deserialize, Serialize};
 
-use super::state_folder::{self, private_options, sync_directory};
-use crate::{identity, random};
+use super::state_folder::{self, private_options, remove_if_exists, sync_directory};
+use crate::{identity, system};
 
 /// The file with the id, in the state folder.
 const ID: &str = "id";
@@ -79,12 +79,8 @@ impl StateRegistry {
     }
 
     /// The folder that holds the marks. None: there is no place for one.
-    pub fn folder(&self) -> Option<&Path> {
+    pub(crate) fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
-    }
-
-    pub fn new(folder: Option<PathBuf>) -> StateRegistry {
-        StateRegistry { folder }
     }
 
     /// Admits a state folder that is about to be opened. A new one is created and marked. Other reasons that make a
@@ -166,15 +162,12 @@ impl StateRegistry {
     /// Writes the mark first and then the id, so that a process that sees the id finds the mark.
     fn write_mark(&self, state: &Path, again: bool) -> io::Result<()> {
         let Some(registry) = &self.folder else { return Ok(()) };
-        let id = random::random_hex::<{ ID_BYTES / 2 }>();
+        let id = system::random_hex::<{ ID_BYTES / 2 }>();
         remove_stale_marks(registry);
         write_listing(registry, &id, &StateListing::from_folder(state)?)?;
         let path = state.join(ID);
         if again {
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            remove_if_exists(&path)?;
         }
         let written =
             private_options(OpenOptions::new().write(true).create_new(true)).open(&path).and_then(|mut file| {
@@ -241,7 +234,7 @@ fn make_registry(registry: &Path) -> io::Result<()> {
 
 fn write_listing(registry: &Path, id: &str, listing: &StateListing) -> io::Result<()> {
     make_registry(registry)?;
-    let (path, new) = (registry.join(id), registry.join(format!("{id}.new-{}", random::random_hex::<4>())));
+    let (path, new) = (registry.join(id), registry.join(format!("{id}.new-{}", system::random_hex::<4>())));
     let mut file = private_options(OpenOptions::new().write(true).create_new(true)).open(&new)?;
     let text = serde_json::to_vec(listing).map_err(io::Error::other)?;
     let written = file.write_all(&text).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&new, &path));
@@ -249,7 +242,7 @@ fn write_listing(registry: &Path, id: &str, listing: &StateListing) -> io::Resul
         let _ = fs::remove_file(&new);
     }
     written?;
-    File::open(registry)?.sync_all()
+    sync_directory(registry)
 }
 
 /// Removes the marks of missing folders if there are many marks.
@@ -279,7 +272,7 @@ mod tests {
     impl Place {
         fn new() -> Place {
             let dir = tempfile::tempdir().unwrap();
-            let registry = StateRegistry::new(Some(dir.path().join("registry")));
+            let registry = StateRegistry { folder: Some(dir.path().join("registry")) };
             Place { dir, registry }
         }
 
@@ -334,7 +327,7 @@ mod tests {
     #[test]
     fn without_a_home_owner_and_mode_decide() {
         let place = Place::new();
-        let registry = StateRegistry::new(None);
+        let registry = StateRegistry { folder: None };
         let state = place.state("state");
         registry.admit(&state).unwrap();
         fs::write(state.join("skein.db"), "").unwrap();

@@ -1,23 +1,23 @@
-//! The kept artifacts of an attempt: its declared artifacts, copied from the workspace into the run's folder.
+//! Keeping: copies the declared artifacts of an attempt from its workspace into the run's folder. Each copy is hashed
+//! while it is made, is complete or absent, and never that of a file that is being written.
 
 use std::{
     collections::BTreeMap,
+    fs::File,
+    io::{self, Read, Write},
     path::{Component, Path, PathBuf},
 };
 
 use skein_core::{engine::AttemptId, ir::OutputArtifact, plan::ContentHash};
 
-use super::{
-    ArtifactError, ArtifactForm, ArtifactLimits, ArtifactManifest, KeptArtifact, KeptLink,
-    copy::{CopySource, copy_file, sync_copies},
-};
 use crate::workspace::{
     RootFolder, RunDir,
-    root::{EntryKind, FileIdentity, FileOrFolder, FilePathError, PathProblem},
+    artifact::{ArtifactError, ArtifactForm, ArtifactLimits, ArtifactManifest, KeptArtifact, KeptFile, KeptLink},
+    root::{EntryKind, FileIdentity, FileOrFolder, FilePathError, FileStamp, PathProblem},
 };
 
 /// The description of the artifacts, and beside it a folder with one folder per artifact.
-pub(super) const MANIFEST: &str = "manifest.json";
+const MANIFEST: &str = "manifest.json";
 pub(super) const FILES: &str = "files";
 /// The maximum size, more than a manifest of the maximum number of files can have.
 const MANIFEST_BYTES: u64 = 1024 * 1024 * 1024;
@@ -25,7 +25,7 @@ const MANIFEST_BYTES: u64 = 1024 * 1024 * 1024;
 /// The number of bytes that each attempt of a run has kept, as far as it was looked up. Kept artifacts do not change,
 /// and a long run would read all manifests each time that something is added.
 #[derive(Debug, Default)]
-pub struct KeptSizes(BTreeMap<AttemptId, u64>);
+pub(crate) struct KeptSizes(BTreeMap<AttemptId, u64>);
 
 impl RunDir {
     /// Copies the artifacts of an attempt. Artifacts that were kept before are not changed, whatever the workspace
@@ -41,12 +41,21 @@ impl RunDir {
         if let Some(kept) = self.find_manifest(attempt)? {
             return Ok(kept);
         }
+        self.assemble_artifacts(attempt, |pending| keep_all(pending, workspace, gives, without, limits))
+    }
+
+    /// Assembles the artifacts of an attempt, all of them or none.
+    pub(super) fn assemble_artifacts(
+        &self,
+        attempt: AttemptId,
+        fill: impl FnOnce(&RootFolder) -> Result<ArtifactManifest, ArtifactError>,
+    ) -> Result<ArtifactManifest, ArtifactError> {
         let pending = self.begin_artifacts(attempt)?;
-        let kept = keep_all(&pending, workspace, gives, without, limits);
-        if kept.is_err() {
+        let filled = fill(&pending);
+        if filled.is_err() {
             self.drop_artifacts(attempt)?;
         }
-        let kept = kept?;
+        let kept = filled?;
         let manifest = serde_json::to_vec(&kept).expect("a manifest is plain data");
         pending.replace_file(MANIFEST, &manifest)?;
         self.finish_artifacts(attempt)?;
@@ -63,7 +72,7 @@ impl RunDir {
     }
 
     /// Returns the number of bytes that all attempts of the run have kept.
-    pub fn kept_bytes(&self, sizes: &mut KeptSizes) -> Result<u64, ArtifactError> {
+    pub(crate) fn kept_bytes(&self, sizes: &mut KeptSizes) -> Result<u64, ArtifactError> {
         let mut known = BTreeMap::new();
         for attempt in self.list_kept_attempts()? {
             let bytes = match sizes.0.get(&attempt) {
@@ -256,4 +265,118 @@ fn stays_within(target: &Path, depth: usize) -> bool {
 /// Returns a path as a manifest stores it.
 fn path_text<'a>(root: &RootFolder, path: &'a Path) -> Result<&'a str, FilePathError> {
     path.to_str().ok_or_else(|| FilePathError::new(root.path(), path, PathProblem::NotText))
+}
+
+/// The maximum number of copies of a file that keeps changing.
+const TRIES: u32 = 4;
+const BUFFER: usize = 128 * 1024;
+/// From this number of files on, one sync of everything takes less time than one per file.
+const MANY: usize = 64;
+
+/// A source file, its maximum size and its expected hash.
+pub(super) struct CopySource<'a> {
+    pub root: &'a RootFolder,
+    pub name: &'a Path,
+    pub max: u64,
+    pub hash: Option<ContentHash>,
+}
+
+/// Copies a file into a folder, completely; it is durable after [`sync_copies`]. `path` is the name of the result.
+pub(super) fn copy_file(
+    from: &CopySource<'_>,
+    to: &RootFolder,
+    leaf: &Path,
+    path: String,
+) -> Result<KeptFile, FilePathError> {
+    let failed = |why: PathProblem| FilePathError::new(from.root.path(), from.name, why);
+    for _ in 0..TRIES {
+        let (mut file, before) = from.root.open_file(from.name)?;
+        if before.size > from.max {
+            return Err(failed(PathProblem::TooLarge { size: before.size, max: from.max }));
+        }
+        let mut pending = to.create_file(leaf, before.executable)?;
+        // One byte more than the expected size shows that the file grows.
+        let (bytes, hash) = match copy_hashed(&mut file, &mut pending, before.size + 1) {
+            Ok(done) => done,
+            Err(CopyError::Read(error)) => return Err(failed(error.into())),
+            Err(CopyError::Write(error)) => return Err(FilePathError::new(to.path(), leaf, error)),
+        };
+        let after = FileStamp::from_file(&file).map_err(|error| failed(error.into()))?;
+        if before == after && bytes == before.size {
+            if from.hash.is_some_and(|wanted| wanted != hash) {
+                let why = "its hash does not match: it was changed since it was kept";
+                return Err(failed(PathProblem::Io(io::Error::other(why))));
+            }
+            pending.persist_unsynced()?;
+            return Ok(KeptFile { path, bytes, hash, executable: before.executable });
+        }
+    }
+    Err(failed(PathProblem::Changing))
+}
+
+/// Copies one file that is not part of an artifact. It is durable when this returns.
+pub(in crate::workspace) fn copy_single_file(
+    root: &RootFolder,
+    name: &Path,
+    to: &RootFolder,
+    leaf: &Path,
+    max: u64,
+) -> Result<KeptFile, FilePathError> {
+    let path = leaf.to_string_lossy().into_owned();
+    let copied = copy_file(&CopySource { root, name, max, hash: None }, to, leaf, path)?;
+    sync_file(to, leaf)?;
+    to.sync()?;
+    Ok(copied)
+}
+
+/// Makes the copied files of a folder durable.
+pub(super) fn sync_copies(to: &RootFolder, files: &[KeptFile], folders: &[String]) -> Result<(), FilePathError> {
+    if files.len() + folders.len() > MANY {
+        return to.sync_all();
+    }
+    for file in files {
+        sync_file(to, Path::new(&file.path))?;
+    }
+    for folder in folders {
+        to.open_folder(folder)?.sync()?;
+    }
+    to.sync()
+}
+
+fn sync_file(root: &RootFolder, name: &Path) -> Result<(), FilePathError> {
+    let (file, _) = root.open_file(name)?;
+    file.sync_all().map_err(|error| FilePathError::new(root.path(), name, error))
+}
+
+/// Returns true if a folder already has exactly this file.
+pub(in crate::workspace) fn is_copy(root: &RootFolder, leaf: &Path, wanted: &KeptFile) -> bool {
+    let Ok((mut file, mark)) = root.open_file(leaf) else { return false };
+    mark.size == wanted.bytes
+        && mark.executable == wanted.executable
+        && matches!(copy_hashed(&mut file, &mut io::sink(), wanted.bytes + 1), Ok((_, hash)) if hash == wanted.hash)
+}
+
+/// The side of a copy that failed.
+enum CopyError {
+    Read(io::Error),
+    Write(io::Error),
+}
+
+fn copy_hashed(from: &mut File, to: &mut impl Write, most: u64) -> Result<(u64, ContentHash), CopyError> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; BUFFER];
+    let mut bytes = 0;
+    while bytes < most {
+        let want = usize::try_from(most - bytes).unwrap_or(BUFFER).min(BUFFER);
+        let count = match from.read(&mut buffer[..want]) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(CopyError::Read(error)),
+        };
+        hasher.update(&buffer[..count]);
+        to.write_all(&buffer[..count]).map_err(CopyError::Write)?;
+        bytes += count as u64;
+    }
+    Ok((bytes, ContentHash(*hasher.finalize().as_bytes())))
 }

@@ -4,8 +4,6 @@
 //! operation after a crash has the same result. All artifacts of an attempt are kept together. Does not know when
 //! artifacts are kept and who consumes them.
 
-mod adopt;
-mod copy;
 mod keep;
 mod put;
 
@@ -15,8 +13,8 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use skein_core::{ids::ArtifactName, limits, plan::ContentHash};
 
-pub(super) use copy::{copy_single_file, is_copy};
-pub use keep::KeptSizes;
+pub(crate) use keep::KeptSizes;
+pub(super) use keep::{copy_single_file, is_copy};
 
 use super::root::FilePathError;
 
@@ -76,44 +74,16 @@ pub struct KeptFile {
     pub executable: bool,
 }
 
-/// The description of an artifact in the journal: enough to identify it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ArtifactRecord {
-    pub name: ArtifactName,
-    pub found: ArtifactForm,
-    pub files: usize,
-    pub bytes: u64,
-    pub hash: ContentHash,
-}
-
 impl ArtifactManifest {
-    pub fn total_bytes(&self) -> u64 {
+    pub(crate) fn total_bytes(&self) -> u64 {
         self.artifacts.iter().fold(0, |sum, artifact| sum.saturating_add(artifact.bytes))
     }
 
-    pub fn find_artifact(&self, name: &ArtifactName) -> Option<&KeptArtifact> {
+    pub(crate) fn find_artifact(&self, name: &ArtifactName) -> Option<&KeptArtifact> {
         self.artifacts.iter().find(|artifact| artifact.name == *name)
-    }
-
-    /// Returns the declared artifacts that did not exist.
-    pub fn missing_artifacts(&self) -> impl Iterator<Item = &KeptArtifact> {
-        self.artifacts.iter().filter(|artifact| artifact.found == ArtifactForm::Missing)
-    }
-
-    pub fn to_records(&self) -> Vec<ArtifactRecord> {
-        let record = |artifact: &KeptArtifact| ArtifactRecord {
-            name: artifact.name.clone(),
-            found: artifact.found,
-            files: artifact.files.len(),
-            bytes: artifact.bytes,
-            hash: artifact.hash,
-        };
-        self.artifacts.iter().map(record).collect()
     }
 }
 
-/// The limits for kept artifacts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArtifactLimits {
     pub artifact_bytes: u64,
@@ -136,7 +106,7 @@ impl Default for ArtifactLimits {
 
 impl ArtifactLimits {
     /// Returns the limits for a run that has already kept this many bytes.
-    pub fn with_used(used: u64) -> ArtifactLimits {
+    pub(crate) fn with_used(used: u64) -> ArtifactLimits {
         let run_bytes = limits::ARTIFACTS_BYTES.saturating_sub(used);
         ArtifactLimits { run_bytes, ..ArtifactLimits::default() }
     }

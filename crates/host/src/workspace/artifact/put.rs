@@ -1,4 +1,5 @@
-//! Placement of artifacts: copies the kept artifacts of one attempt into the workspace of another or into a context.
+//! Placement of kept artifacts: in the workspace of another attempt, in a context, or in the folder of another run, which
+//! adopts them as if one of its own attempts had produced them.
 
 use std::{
     borrow::Cow,
@@ -6,15 +7,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use skein_core::{engine::AttemptId, ids::ArtifactName};
+use skein_core::{engine::AttemptId, ids::ArtifactName, limits};
 
-use super::{
-    ArtifactError, ArtifactForm, KeptArtifact, KeptFile, KeptLink,
-    copy::{CopySource, copy_file, is_copy, sync_copies},
-    keep::FILES,
-};
 use crate::workspace::{
-    RootFolder, RunDir, control,
+    RootFolder, RunDir,
+    artifact::{
+        ArtifactError, ArtifactForm, ArtifactManifest, KeptArtifact, KeptFile, KeptLink,
+        keep::{CopySource, FILES, copy_file, is_copy, sync_copies},
+    },
+    control_files::control_owner,
     root::{EntryKind, FilePathError, PathProblem},
 };
 
@@ -31,7 +32,7 @@ impl RunDir {
         name: &ArtifactName,
     ) -> Result<Vec<PathBuf>, ArtifactError> {
         let top = Path::new(name.as_str());
-        if let Some(of) = control::owner(top) {
+        if let Some(of) = control_owner(top) {
             return Err(FilePathError::new(to.path(), top, PathProblem::Control(of)).into());
         }
         if let Some((attempt, artifact)) = from.filter(|(_, artifact)| artifact.is_file_named(name))
@@ -72,8 +73,29 @@ impl RunDir {
         Ok(to.sync()?)
     }
 
+    /// Copies the artifacts of an attempt of another run, so that nothing of that run is needed any more. Returns true
+    /// if there were any.
+    pub(crate) fn adopt_artifacts(
+        &self,
+        from: &RunDir,
+        theirs: AttemptId,
+        ours: AttemptId,
+    ) -> Result<bool, ArtifactError> {
+        let files = from.find_attempt(theirs)?;
+        let observation = files.map(|files| files.read_observation(limits::VALUE_BYTES as u64)).transpose()?;
+        if let Some(observation) = observation.flatten() {
+            self.create_attempt(ours)?.write_observation(&observation)?;
+        }
+        let Some(kept) = from.find_manifest(theirs)? else { return Ok(false) };
+        if self.find_manifest(ours)?.is_some() {
+            return Ok(true);
+        }
+        self.assemble_artifacts(ours, |pending| copy_all(from, theirs, &kept, pending).map(|()| kept))?;
+        Ok(true)
+    }
+
     /// Returns the folder with the copied files of an artifact.
-    pub(super) fn kept_files(&self, attempt: AttemptId, artifact: &KeptArtifact) -> Result<RootFolder, ArtifactError> {
+    fn kept_files(&self, attempt: AttemptId, artifact: &KeptArtifact) -> Result<RootFolder, ArtifactError> {
         let gone = |why: &str| ArtifactError::Damaged { attempt: attempt.to_string(), why: why.to_owned() };
         let root = self.find_artifacts(attempt)?.ok_or_else(|| gone("the folder no longer exists"))?;
         Ok(root.open_folder(Path::new(FILES).join(artifact.name.as_str()))?)
@@ -120,7 +142,7 @@ impl KeptArtifact {
     }
 
     /// Returns true if a part of the artifact is left out where it is placed.
-    pub fn holds_repository(&self) -> bool {
+    pub(crate) fn holds_repository(&self) -> bool {
         matches!(self.without_repositories(), Cow::Owned(_))
     }
 }
@@ -136,7 +158,7 @@ fn make_link(folder: &RootFolder, link: &KeptLink) -> Result<(), FilePathError> 
 
 /// Copies files, folder by folder. A file that is already equal is not written, so that its modification time does not
 /// change.
-pub(super) fn place_files(kept: &RootFolder, files: &[KeptFile], to: &RootFolder) -> Result<(), FilePathError> {
+fn place_files(kept: &RootFolder, files: &[KeptFile], to: &RootFolder) -> Result<(), FilePathError> {
     let mut current: Option<(PathBuf, RootFolder)> = None;
     for file in files {
         let path = Path::new(&file.path);
@@ -152,6 +174,26 @@ pub(super) fn place_files(kept: &RootFolder, files: &[KeptFile], to: &RootFolder
         }
         let source = CopySource { root: kept, name: path, max: file.bytes, hash: Some(file.hash) };
         copy_file(&source, folder, leaf, file.path.clone())?;
+    }
+    Ok(())
+}
+
+fn copy_all(
+    from: &RunDir,
+    theirs: AttemptId,
+    kept: &ArtifactManifest,
+    pending: &RootFolder,
+) -> Result<(), ArtifactError> {
+    let files = pending.make_folders(FILES, true)?;
+    for artifact in &kept.artifacts {
+        let of = |error| ArtifactError::Of { name: artifact.name.clone(), error };
+        let source = from.kept_files(theirs, artifact)?;
+        let to = files.make_folders(artifact.name.as_str(), true)?;
+        for folder in &artifact.folders {
+            to.make_folders_unsynced(folder, true).map_err(of)?;
+        }
+        place_files(&source, &artifact.files, &to).map_err(of)?;
+        sync_copies(&to, &artifact.files, &artifact.folders).map_err(of)?;
     }
     Ok(())
 }

@@ -105,7 +105,7 @@ impl FilePathError {
         FilePathError { name: printable_name(name), root: root.to_owned(), why: why.into() }
     }
 
-    pub fn is_missing(&self) -> bool {
+    pub(crate) fn is_missing(&self) -> bool {
         matches!(self.why, PathProblem::Missing)
     }
 

@@ -1,23 +1,27 @@
-//! Creation and replacement of files: complete files or none, and no part of a name is a link.
+//! Creation, replacement and removal of files: complete files or none, and no part of a name is a link. A tree of any
+//! depth and content is removed without leaving it.
 
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
     io::{self, Write},
-    os::unix::ffi::OsStringExt,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
 };
 
 use rustix::{
     fs::{
-        AtFlags, Mode, OFlags, RenameFlags, mkdirat, openat, readlinkat, renameat, renameat_with, statat, symlinkat,
-        unlinkat,
+        AtFlags, Dir, Mode, OFlags, RenameFlags, fchmod, fstat, mkdirat, openat, readlinkat, renameat, renameat_with,
+        statat, symlinkat, unlinkat,
     },
     io::Errno,
 };
 
-use super::{EntryKind, PathProblem, PathResult, RelativePath, RootFolder};
+use crate::workspace::root::{EntryKind, PathProblem, PathResult, RootFolder};
 
 /// The prefix of the names of incomplete files, by which remains of a crash can be found.
 const PENDING: &str = ".skein-pending-";
@@ -29,7 +33,7 @@ const NEW: OFlags =
 /// A file that is written beside its target, and moved there when it is complete. It is removed if it is never
 /// completed.
 #[derive(Debug)]
-pub struct PendingFile {
+pub(crate) struct PendingFile {
     folder: RootFolder,
     temporary: OsString,
     leaf: OsString,
@@ -39,7 +43,7 @@ pub struct PendingFile {
 
 impl PendingFile {
     /// Moves the file to its target and replaces an existing one. It is durable when this returns.
-    pub fn persist(self) -> PathResult<()> {
+    pub(crate) fn persist(self) -> PathResult<()> {
         let folder = self.folder.clone();
         self.file.sync_all().map_err(|error| folder.path_error(Path::new(&self.leaf), error))?;
         self.persist_unsynced()?;
@@ -48,7 +52,7 @@ impl PendingFile {
 
     /// Like [`PendingFile::persist`], for one of many files or one that can be written again: complete, but not
     /// durable.
-    pub fn persist_unsynced(mut self) -> PathResult<()> {
+    pub(crate) fn persist_unsynced(mut self) -> PathResult<()> {
         renameat(&self.folder, &self.temporary, &self.folder, &self.leaf)
             .map_err(|errno| self.folder.path_error(Path::new(&self.leaf), errno))?;
         self.placed = true;
@@ -77,14 +81,10 @@ impl Drop for PendingFile {
 
 impl RootFolder {
     /// Creates a pending file in an existing folder. A link at the target is rejected and not replaced.
-    pub fn create_file(&self, name: impl AsRef<Path>, executable: bool) -> PathResult<PendingFile> {
+    pub(crate) fn create_file(&self, name: impl AsRef<Path>, executable: bool) -> PathResult<PendingFile> {
         let name = name.as_ref();
-        let parsed = self.parse_name(name)?;
-        let Some((parent, leaf)) = parsed.split_leaf() else {
-            return Err(self.path_error(name, PathProblem::NotAFile(EntryKind::Folder)));
-        };
-        let folder = self.open_folder_at(&parent)?;
-        match statat(&folder, leaf, AtFlags::SYMLINK_NOFOLLOW).map(|stat| EntryKind::from_mode(stat.st_mode)) {
+        let (folder, leaf) = self.open_parent(name)?;
+        match statat(&folder, &leaf, AtFlags::SYMLINK_NOFOLLOW).map(|stat| EntryKind::from_mode(stat.st_mode)) {
             Ok(EntryKind::File) | Err(Errno::NOENT) => {}
             Ok(EntryKind::Link) => {
                 return Err(self.path_error(name, PathProblem::Link(super::error::printable_name(name))));
@@ -95,7 +95,7 @@ impl RootFolder {
         let mode = Mode::from_raw_mode(if executable { 0o755 } else { 0o644 });
         let temporary = pending_name();
         let file = openat(&folder, &temporary, NEW, mode).map_err(|errno| self.path_error(name, errno))?;
-        Ok(PendingFile { folder, temporary, leaf: leaf.to_owned(), file: File::from(file), placed: false })
+        Ok(PendingFile { folder, temporary, leaf, file: File::from(file), placed: false })
     }
 
     /// Writes a complete file, new or in place of an existing one.
@@ -104,26 +104,18 @@ impl RootFolder {
     }
 
     /// Writes a new file in a folder that nobody else uses yet. It is not durable.
-    pub fn write_new(&self, name: impl AsRef<Path>, bytes: &[u8]) -> PathResult<()> {
+    pub(crate) fn write_new(&self, name: impl AsRef<Path>, bytes: &[u8]) -> PathResult<()> {
         let name = name.as_ref();
-        let parsed = self.parse_name(name)?;
-        let Some((parent, leaf)) = parsed.split_leaf() else {
-            return Err(self.path_error(name, PathProblem::NotAFile(EntryKind::Folder)));
-        };
-        let folder = self.open_folder_at(&parent)?;
+        let (folder, leaf) = self.open_parent(name)?;
         let file = openat(&folder, leaf, NEW, Mode::from_raw_mode(0o644));
         let written = file.map_err(io::Error::from).and_then(|file| File::from(file).write_all(bytes));
         written.map_err(|error| self.path_error(name, error))
     }
 
     /// Creates a symbolic link, new or in place of an existing file or link. Its target is not checked.
-    pub fn replace_link(&self, name: impl AsRef<Path>, target: &Path) -> PathResult<()> {
+    pub(crate) fn replace_link(&self, name: impl AsRef<Path>, target: &Path) -> PathResult<()> {
         let name = name.as_ref();
-        let parsed = self.parse_name(name)?;
-        let Some((parent, leaf)) = parsed.split_leaf() else {
-            return Err(self.path_error(name, PathProblem::NotAFile(EntryKind::Folder)));
-        };
-        let folder = self.open_folder_at(&parent)?;
+        let (folder, leaf) = self.open_parent(name)?;
         let temporary = pending_name();
         symlinkat(target, &folder, &temporary).map_err(|errno| self.path_error(name, errno))?;
         renameat(&folder, &temporary, &folder, leaf).map_err(|errno| {
@@ -133,19 +125,15 @@ impl RootFolder {
     }
 
     /// Returns the target of a symbolic link.
-    pub fn read_link(&self, name: impl AsRef<Path>) -> PathResult<PathBuf> {
+    pub(crate) fn read_link(&self, name: impl AsRef<Path>) -> PathResult<PathBuf> {
         let name = name.as_ref();
-        let parsed = self.parse_name(name)?;
-        let Some((parent, leaf)) = parsed.split_leaf() else {
-            return Err(self.path_error(name, PathProblem::NotAFile(EntryKind::Folder)));
-        };
-        let folder = self.open_folder_at(&parent)?;
+        let (folder, leaf) = self.open_parent(name)?;
         let target = readlinkat(&folder, leaf, Vec::new()).map_err(|errno| self.path_error(name, errno))?;
         Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
     }
 
     /// Writes a complete file that may be executable and can be written again: it is not durable.
-    pub fn replace_unsynced(&self, name: impl AsRef<Path>, bytes: &[u8], executable: bool) -> PathResult<()> {
+    pub(crate) fn replace_unsynced(&self, name: impl AsRef<Path>, bytes: &[u8], executable: bool) -> PathResult<()> {
         self.write_pending(name.as_ref(), bytes, executable)?.persist_unsynced()
     }
 
@@ -156,12 +144,12 @@ impl RootFolder {
     }
 
     /// Creates a folder and its missing parents. Only the owner may enter a private one.
-    pub fn make_folders(&self, name: impl AsRef<Path>, private: bool) -> PathResult<RootFolder> {
+    pub(crate) fn make_folders(&self, name: impl AsRef<Path>, private: bool) -> PathResult<RootFolder> {
         self.make_path(name.as_ref(), private, true)
     }
 
     /// Like [`RootFolder::make_folders`], for many folders or ones that can be created again: they are not durable.
-    pub fn make_folders_unsynced(&self, name: impl AsRef<Path>, private: bool) -> PathResult<RootFolder> {
+    pub(crate) fn make_folders_unsynced(&self, name: impl AsRef<Path>, private: bool) -> PathResult<RootFolder> {
         self.make_path(name.as_ref(), private, false)
     }
 
@@ -175,18 +163,18 @@ impl RootFolder {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(self.path_error(name, errno)),
             }
-            at = at.open_folder_at(&RelativePath::parse(&at.path, Path::new(part))?)?;
+            at = at.open_folder(part)?;
         }
         Ok(at)
     }
 
     /// Moves an entry to an unused name in this folder.
-    pub fn move_new(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> PathResult<()> {
+    pub(crate) fn move_new(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> PathResult<()> {
         self.move_into(from, self, to)
     }
 
     /// Moves an entry from this folder to an unused name in another folder on the same file system.
-    pub fn move_into(&self, from: impl AsRef<Path>, other: &RootFolder, to: impl AsRef<Path>) -> PathResult<()> {
+    pub(crate) fn move_into(&self, from: impl AsRef<Path>, other: &RootFolder, to: impl AsRef<Path>) -> PathResult<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let (parsed_from, parsed_to) = (self.parse_name(from)?, other.parse_name(to)?);
         let (Some((from_parent, from_leaf)), Some((to_parent, to_leaf))) =
@@ -220,4 +208,113 @@ fn boot_nanos() -> u64 {
     use rustix::time::{ClockId, clock_gettime};
     let now = clock_gettime(ClockId::Monotonic);
     u64::try_from(now.tv_sec).unwrap_or(0).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+}
+
+/// The maximum number of folders that are open at once. Deeper ones are moved up first.
+const OPEN: usize = 32;
+/// The maximum number of times that a folder is emptied while someone else fills it.
+const ROUNDS: u32 = 16;
+/// The prefix of the names of folders that were moved up.
+const MOVED: &str = ".skein-removing-";
+
+impl RootFolder {
+    /// Removes a file, a link or a folder with all its contents. Returns true if there was one.
+    pub(crate) fn remove(&self, name: impl AsRef<Path>) -> PathResult<bool> {
+        let name = name.as_ref();
+        let (folder, leaf) = match self.open_parent(name) {
+            Err(error) if error.is_missing() => return Ok(false),
+            found => found?,
+        };
+        let removed = match unlinkat(&folder, &leaf, AtFlags::empty()) {
+            // The error for a folder depends on the file system.
+            Err(Errno::ISDIR | Errno::PERM) => remove_folder(folder.as_fd(), &leaf),
+            other => other,
+        };
+        match removed {
+            Ok(()) => folder.sync().map(|()| true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(self.path_error(name, errno)),
+        }
+    }
+
+    /// Removes unfinished files that dead writers left in this folder. Only if nobody else writes in it.
+    pub(crate) fn remove_pending(&self) -> PathResult<()> {
+        let here = Path::new(".");
+        for entry in Dir::read_from(self).map_err(|errno| self.path_error(here, errno))? {
+            let entry = entry.map_err(|errno| self.path_error(here, errno))?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if is_pending(name) {
+                self.remove(name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn remove_folder(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<()> {
+    let mut moved = 0u64;
+    let mut rounds = 0;
+    loop {
+        let before = moved;
+        empty_folder(open_folder(parent, name)?, &mut moved)?;
+        match unlinkat(parent, name, AtFlags::REMOVEDIR) {
+            // Folders that were moved up are emptied next; each time they are less deep.
+            Err(Errno::NOTEMPTY | Errno::EXIST) if moved > before || rounds < ROUNDS => {
+                rounds += u32::from(moved == before);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Opens a folder so that its contents can be removed, even if its owner may not write in it.
+fn open_folder(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<Dir> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = openat(parent, name, flags, Mode::empty())?;
+    if fstat(&folder)?.st_mode & 0o700 != 0o700 {
+        fchmod(&folder, Mode::RWXU)?;
+    }
+    Dir::new(folder)
+}
+
+/// Removes the contents of a folder. Subfolders that are too deep are moved up into that folder.
+fn empty_folder(top: Dir, moved: &mut u64) -> rustix::io::Result<()> {
+    let mut open: Vec<(OsString, Dir)> = vec![(OsString::new(), top)];
+    while let Some((_, dir)) = open.last_mut() {
+        let Some(entry) = dir.read() else {
+            let Some((name, done)) = open.pop() else { return Ok(()) };
+            drop(done);
+            if let Some((_, parent)) = open.last() {
+                remove_emptied(parent.fd()?, &name)?;
+            }
+            continue;
+        };
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
+        if name == "." || name == ".." {
+            continue;
+        }
+        match unlinkat(dir.fd()?, &name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => continue,
+            Err(Errno::ISDIR | Errno::PERM) => {}
+            Err(errno) => return Err(errno),
+        }
+        if open.len() < OPEN {
+            let inner = open_folder(open[open.len() - 1].1.fd()?, &name)?;
+            open.push((name, inner));
+        } else {
+            *moved += 1;
+            let up = format!("{MOVED}{moved}");
+            renameat(open[open.len() - 1].1.fd()?, &name, open[0].1.fd()?, &up)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes an empty folder. One that is being filled meanwhile is left for the next round.
+fn remove_emptied(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<()> {
+    match unlinkat(parent, name, AtFlags::REMOVEDIR) {
+        Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT) => Ok(()),
+        other => other,
+    }
 }

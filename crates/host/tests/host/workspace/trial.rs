@@ -199,7 +199,7 @@ impl Trial {
 
     /// Writes an earlier state of the run to the second context.
     pub fn tell_of(&mut self, (state, ledger): &(RunState, RunLedger)) {
-        let live = ContextFolder::from_root(RootFolder::open(&self.live_path()).unwrap());
+        let live = ContextFolder::open(&RootFolder::open(&self.live_path()).unwrap(), ".").unwrap();
         let story = ContextInput { plan: &self.plan, state, ledger, run: &self.run };
         live.write(&story, &mut self.written).unwrap();
     }

@@ -303,7 +303,7 @@ impl WorkspaceProtection {
             )));
         };
         let parent = Path::new(path).parent().unwrap_or(Path::new(""));
-        let aside = parent.join(format!(".skein-restored-{}", crate::random::random_hex::<4>()));
+        let aside = parent.join(format!(".skein-restored-{}", crate::system::random_hex::<4>()));
         self.folder.move_new(&now, &aside).map_err(failed)?;
         let placed = self.displace(path).and_then(|()| self.folder.move_new(&aside, path));
         placed

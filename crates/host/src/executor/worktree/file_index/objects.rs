@@ -15,7 +15,7 @@ use std::{
 use flate2::{Compression, write::ZlibEncoder};
 use ring::digest::{self, Algorithm, Context};
 
-use crate::random;
+use crate::system;
 
 /// The maximum size of an object whose bytes are held in memory while it is written.
 const IN_MEMORY: u64 = 4 * 1024 * 1024;
@@ -189,7 +189,7 @@ struct PendingObject {
 
 impl PendingObject {
     fn create(folder: &Path) -> io::Result<PendingObject> {
-        let path = folder.join(format!("tmp_obj_{}", random::random_hex::<8>()));
+        let path = folder.join(format!("tmp_obj_{}", system::random_hex::<8>()));
         let file = File::create_new(&path)?;
         Ok(PendingObject { path, file: Some(ZlibEncoder::new(file, Compression::fast())) })
     }

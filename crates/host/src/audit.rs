@@ -1,10 +1,133 @@
-//! The chain: each record holds its number and the hash of the previous record, and is hashed with both.
+//! The audit trail: who allowed, rejected, revealed or changed what, in records that are chained by hash.
 //!
-//! Owns how a record is appended and how a chain is checked, one record at a time without keeping any.
+//! Owns the form of a record, which is that of AIP-7's governance schema, and how a chain of records is made and checked,
+//! one record at a time: each holds its number and the hash of the previous record, and is hashed with both, in canonical
+//! JSON. Does not know where records are kept and when one is due: stores append a record in the transaction of the
+//! journal row that it describes, so that neither exists without the other.
 
-use serde_json::{Map, Value};
+use ring::digest;
+use serde_json::{Map, Value, json};
+use skein_core::{engine::format_utc, time::Timestamp};
 
-use super::{AuditEntry, canonical};
+/// The schema that the records name.
+const SCHEMA: &str = "agentgovernance/v1";
+const DOCTYPE: &str = "audit-event";
+
+/// The maximum length of a record's line. A record contains the reasons that people give for a decision.
+pub const LINE_BYTES: u64 = 32 * 1024 * 1024;
+
+/// A record before it is added to the chain.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AuditEntry {
+    pub at: Timestamp,
+    pub actor: AuditActor,
+    /// The action: a noun, a dot and a verb.
+    pub action: &'static str,
+    pub subject: AuditSubject,
+    /// The input and the result of the action, or null if there is none.
+    pub input: Value,
+    pub output: Value,
+}
+
+/// The actor of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditActor {
+    pub id: String,
+    pub role: Option<&'static str>,
+}
+
+/// The subject of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditSubject {
+    pub kind: &'static str,
+    pub name: String,
+    /// The location: a run, or a run, a slash and the path of a step. `None` if no run was started.
+    pub path: Option<String>,
+}
+
+impl AuditActor {
+    /// Creates a person, by their system user name.
+    pub fn from_user(id: &str) -> AuditActor {
+        AuditActor { id: id.to_owned(), role: None }
+    }
+
+    pub fn with_role(id: &str, role: &'static str) -> AuditActor {
+        AuditActor { id: id.to_owned(), role: Some(role) }
+    }
+}
+
+impl AuditEntry {
+    /// Returns the fields of the record, except for its place in the chain.
+    fn to_object(&self) -> Map<String, Value> {
+        let mut actor = json!({"id": self.actor.id});
+        if let Some(role) = self.actor.role {
+            actor["role"] = json!(role);
+        }
+        let mut subject = json!({"kind": self.subject.kind, "ref": self.subject.name});
+        if let Some(path) = &self.subject.path {
+            subject["path"] = json!(path);
+        }
+        let mut object = Map::new();
+        let fields = [
+            ("$schema", json!(SCHEMA)),
+            ("doctype", json!(DOCTYPE)),
+            ("ts", json!(format_utc(self.at))),
+            ("actor", actor),
+            ("action", json!(self.action)),
+            ("subject", subject),
+            ("input", self.input.clone()),
+            ("output", self.output.clone()),
+        ];
+        let present = fields.into_iter().filter(|(_, value)| !value.is_null());
+        object.extend(present.map(|(name, value)| (name.to_owned(), value)));
+        object
+    }
+}
+
+/// Returns the replacement of a value that a record does not show: anyone who has the value can verify that it was this
+/// one.
+pub(crate) fn redact_to_hash(value: &Value) -> Value {
+    json!({"$redacted": true, "sha256": sha256_hex(to_canonical_json(value).as_bytes())})
+}
+
+/// Returns a value on one line. It nests no deeper than a parsed value or one made here.
+fn to_canonical_json(value: &Value) -> String {
+    let mut written = String::new();
+    write_value(value, &mut written);
+    written
+}
+
+fn write_value(value: &Value, to: &mut String) {
+    match value {
+        Value::Array(items) => {
+            to.push('[');
+            for (n, item) in items.iter().enumerate() {
+                to.push_str(if n > 0 { "," } else { "" });
+                write_value(item, to);
+            }
+            to.push(']');
+        }
+        Value::Object(fields) => {
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_by_key(|(name, _)| *name);
+            to.push('{');
+            for (n, (name, value)) in fields.into_iter().enumerate() {
+                to.push_str(if n > 0 { "," } else { "" });
+                to.push_str(&Value::from(name.as_str()).to_string());
+                to.push(':');
+                write_value(value, to);
+            }
+            to.push('}');
+        }
+        plain => to.push_str(&plain.to_string()),
+    }
+}
+
+/// Returns the SHA-256 hash in hexadecimal.
+fn sha256_hex(bytes: &[u8]) -> String {
+    let sum = digest::digest(&digest::SHA256, bytes);
+    sum.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// The previous hash of the first record.
 const GENESIS: &str = "GENESIS";
@@ -52,13 +175,10 @@ impl AuditChainError {
 impl AuditChain {
     /// Returns the chain that ends with this record. An unreadable record is continued, too, with the hash of its
     /// bytes: a changed past does not stop runs, and a check names that record.
-    pub fn from_last_record(seq: u64, line: &[u8]) -> AuditChain {
+    pub(crate) fn from_last_record(seq: u64, line: &[u8]) -> AuditChain {
         let object = serde_json::from_slice::<Map<String, Value>>(line).unwrap_or_default();
         let hash = object.get("hash").and_then(Value::as_str);
-        AuditChain {
-            count: seq.saturating_add(1),
-            head: hash.map_or_else(|| canonical::sha256_hex(line), str::to_owned),
-        }
+        AuditChain { count: seq.saturating_add(1), head: hash.map_or_else(|| sha256_hex(line), str::to_owned) }
     }
 
     /// Appends an entry to the chain. Returns its number and its line.
@@ -71,7 +191,7 @@ impl AuditChain {
         object.insert("hash".to_owned(), hash.as_str().into());
         self.count += 1;
         self.head = hash;
-        (seq, canonical::to_canonical_json(&Value::Object(object)))
+        (seq, to_canonical_json(&Value::Object(object)))
     }
 
     /// Checks that a line is the next record, and returns it.
@@ -80,12 +200,12 @@ impl AuditChain {
         let unreadable = |why: String| AuditChainError::Unreadable { seq, why };
         let mut object: Map<String, Value> =
             serde_json::from_slice(line).map_err(|error| unreadable(error.to_string()))?;
-        if canonical::to_canonical_json(&Value::Object(object.clone())).as_bytes() != line {
+        if to_canonical_json(&Value::Object(object.clone())).as_bytes() != line {
             return Err(AuditChainError::Changed { seq });
         }
-        let said = object.shift_remove("hash");
+        let recorded = object.shift_remove("hash");
         let found = hash_record(&object);
-        if said.as_ref().and_then(Value::as_str) != Some(&found) {
+        if recorded.as_ref().and_then(Value::as_str) != Some(&found) {
             return Err(AuditChainError::Changed { seq });
         }
         match object.get("seq").and_then(Value::as_u64) {
@@ -104,7 +224,7 @@ impl AuditChain {
 
 /// Hashes a record without its own hash.
 fn hash_record(object: &Map<String, Value>) -> String {
-    canonical::sha256_hex(canonical::to_canonical_json(&Value::Object(object.clone())).as_bytes())
+    sha256_hex(to_canonical_json(&Value::Object(object.clone())).as_bytes())
 }
 
 #[cfg(test)]
@@ -182,8 +302,20 @@ mod tests {
         record["actor"] = json!({"id": "eve"});
         let new = hash_record(&record);
         record.insert("hash".into(), new.into());
-        let forged = canonical::to_canonical_json(&Value::Object(record));
+        let forged = to_canonical_json(&Value::Object(record));
         let broken = check([lines[0].as_bytes(), forged.as_bytes(), lines[2].as_bytes()]).unwrap_err();
         assert_eq!(broken, AuditChainError::Apart { seq: 2 });
+    }
+
+    #[test]
+    fn keys_are_sorted_at_every_depth_and_nothing_is_blank() {
+        let value = json!({"b": [1, {"z": null, "a": "x y"}], "a": true, "\"": 0.5});
+        assert_eq!(to_canonical_json(&value), r#"{"\"":0.5,"a":true,"b":[1,{"a":"x y","z":null}]}"#);
+    }
+
+    /// The expected value is that of `printf abc | sha256sum`.
+    #[test]
+    fn the_hash_is_the_one_that_others_compute() {
+        assert_eq!(sha256_hex(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     }
 }

@@ -1,14 +1,15 @@
-//! Lists of runs. An unreadable row is shown as quarantined, so that it harms no other.
+//! The rows of runs. An unreadable row is shown as quarantined, so that it harms no other.
+//!
+//! Rewrites the stored paths of a run whose project was moved together with its state folder. They are absolute, because
+//! a worker may start in another folder than the process that started the run.
 
-use std::collections::{HashMap, HashSet};
+use std::{collections::HashMap, path::Path};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde_json::Value;
 use skein_core::{ids::RunId, ir::RunStatus, plan::ContentHash};
 
-use crate::store::{
-    RunHead, RunList, RunOwner, RunRow, RunSelection, WaitpointRow,
-    sqlite::{owner::LocalOwner, relocation::relocate_paths},
-};
+use crate::store::{RunHead, RunList, RunOwner, RunRow, RunSelection, WaitpointRow, sqlite::owner::LocalOwner};
 
 const SELECT: &str = "SELECT key, runs.run, definition, about, head, quarantined, owner, closed
                       FROM runs JOIN fences ON fences.run = key";
@@ -85,19 +86,12 @@ pub(crate) fn read_definition(db: &Connection, hash: ContentHash) -> rusqlite::R
         .optional()
 }
 
-/// Returns the claims of an owner, by the key of the run.
-pub(crate) fn read_epochs(db: &Connection, owner: &str) -> rusqlite::Result<HashSet<(i64, u64)>> {
-    db.prepare_cached("SELECT run, epoch FROM fences WHERE owner = ?1")?
-        .query_map([owner], |row| Ok((row.get(0)?, u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0))))?
-        .collect()
-}
-
 /// A row as it is in the database.
 struct StoredRun {
     key: i64,
     run: String,
     definition: Vec<u8>,
-    about: String,
+    settings: String,
     head: String,
     quarantined: Option<String>,
     owner: Option<String>,
@@ -109,7 +103,7 @@ fn read_stored_run(row: &Row) -> rusqlite::Result<StoredRun> {
         key: row.get(0)?,
         run: read_lossy_text(row, 1)?.unwrap_or_default(),
         definition: row.get(2)?,
-        about: read_lossy_text(row, 3)?.unwrap_or_default(),
+        settings: read_lossy_text(row, 3)?.unwrap_or_default(),
         head: read_lossy_text(row, 4)?.unwrap_or_default(),
         quarantined: read_lossy_text(row, 5)?,
         owner: read_lossy_text(row, 6)?,
@@ -146,13 +140,13 @@ impl<'a> RunRowBuilder<'a> {
             bad = Some(format!("its list entry cannot be read: {error}"));
             unreadable_head(stored.closed)
         });
-        let mut about = serde_json::from_str(&stored.about).unwrap_or_else(|error| {
+        let mut settings = serde_json::from_str(&stored.settings).unwrap_or_else(|error| {
             bad = Some(format!("its run settings cannot be read: {error}"));
             serde_json::Value::Null
         });
-        relocate_paths(&mut about, self.me.owners().state_folder());
+        relocate_paths(&mut settings, self.me.owners().state_folder());
         let definition = ContentHash(stored.definition.try_into().unwrap_or([0; 32]));
-        Ok(RunRow { run, definition, about, head, owner, open, quarantined: stored.quarantined.or(bad) })
+        Ok(RunRow { run, definition, about: settings, head, owner, open, quarantined: stored.quarantined.or(bad) })
     }
 
     fn find_owner(&mut self, stored: &StoredRun) -> RunOwner {
@@ -183,7 +177,8 @@ impl<'a> RunRowBuilder<'a> {
     }
 }
 
-fn unreadable_head(closed: bool) -> RunHead {
+/// Returns the list entry of a run whose own entry is lost.
+pub(super) fn unreadable_head(closed: bool) -> RunHead {
     RunHead {
         workflow: "?".into(),
         version: None,
@@ -195,5 +190,86 @@ fn unreadable_head(closed: bool) -> RunHead {
         closed,
         forked_from: None,
         cost: Default::default(),
+    }
+}
+
+/// The field with the path of the state folder when the run was started.
+const STATE: &str = "state";
+
+/// Rewrites the stored paths of a run if its project is gone from the old place and the state folder was moved along.
+fn relocate_paths(settings: &mut Value, state: &Path) {
+    let Some(before) = settings.get(STATE).and_then(Value::as_str).map(str::to_owned) else { return };
+    let Ok(now) = state.canonicalize() else { return };
+    let before = Path::new(&before);
+    let (Some(old), Some(new)) = (before.parent(), now.parent()) else { return };
+    // A copy of the state folder alone belongs to the project that is still at the old place.
+    let is_moved = old != new && before.file_name() == now.file_name() && !old.exists();
+    if let (true, Some(old), Some(new)) = (is_moved, old.to_str(), new.to_str()) {
+        rewrite_paths(settings, old, new);
+    }
+}
+
+fn rewrite_paths(value: &mut Value, old: &str, new: &str) {
+    match value {
+        Value::String(text) => {
+            if let Some(moved) = moved_path(text, old, new) {
+                *text = moved;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| rewrite_paths(item, old, new)),
+        Value::Object(fields) => {
+            fields.values_mut().for_each(|field| rewrite_paths(field, old, new));
+            let paths: Vec<String> = fields.keys().filter(|key| moved_path(key, old, new).is_some()).cloned().collect();
+            for path in paths {
+                if let (Some(field), Some(moved)) = (fields.remove(&path), moved_path(&path, old, new)) {
+                    fields.insert(moved, field);
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Maps a path below the old folder to the same path below the new one.
+fn moved_path(path: &str, old: &str, new: &str) -> Option<String> {
+    let rest = path.strip_prefix(old)?;
+    (rest.is_empty() || rest.starts_with('/')).then(|| format!("{new}{rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn settings(root: &str) -> Value {
+        json!({
+            "state": format!("{root}/.skein"),
+            "workspace": format!("{root}/part"),
+            "beside": format!("{root}-other"),
+            "pinned": {format!("{root}/tool.sh"): {"size": 3}},
+        })
+    }
+
+    #[test]
+    fn paths_lead_to_where_the_project_was_moved() {
+        let dir = tempfile::tempdir().unwrap();
+        let new = dir.path().canonicalize().unwrap();
+        std::fs::create_dir(new.join(".skein")).unwrap();
+        let mut moved = settings("/nowhere/before");
+        relocate_paths(&mut moved, &new.join(".skein"));
+        let new = new.to_str().unwrap();
+        let mut expected = settings(new);
+        expected["beside"] = json!("/nowhere/before-other");
+        assert_eq!(moved, expected);
+    }
+
+    #[test]
+    fn a_project_that_is_still_there_stays() {
+        let (before, now) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::create_dir(now.path().join(".skein")).unwrap();
+        let mut kept = settings(before.path().to_str().unwrap());
+        relocate_paths(&mut kept, &now.path().join(".skein"));
+        assert_eq!(kept, settings(before.path().to_str().unwrap()));
     }
 }
