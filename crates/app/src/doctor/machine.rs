@@ -7,9 +7,7 @@
 use std::{
     collections::BTreeMap,
     env,
-    ffi::{OsStr, OsString},
-    fs::{self, DirBuilder},
-    os::unix::fs::DirBuilderExt,
+    ffi::OsStr,
     path::{Path, PathBuf},
 };
 
@@ -21,37 +19,30 @@ use skein_core::{
 };
 use skein_host::{
     clock::Clock,
-    executor::agents,
-    host::new_run_id,
+    executor::agents::{self, AgentAdapter},
     kernel_features, process,
     sandbox::{SandboxEnforcement, SandboxProbeError},
 };
 
 use crate::{
     doctor::DoctorFinding,
-    prepare::{enforcement, probe::ProgramProbe},
+    prepare::{
+        enforcement,
+        probe::{ProbeFolder, ProgramProbe},
+    },
     project::config::ProjectConfig,
 };
 
 /// Time limit of a program to print its version.
 pub const DEADLINE: Millis = Millis::from_secs(5);
 
-/// A query for the version of a program.
-#[derive(Debug, Clone)]
-pub struct VersionQuery {
-    /// The key of the answer.
-    pub key: &'static str,
-    pub program: String,
-    pub arguments: &'static [&'static str],
-}
-
-/// The result of a query.
+/// The result of a query for the version of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProgramStatus {
     /// It is not installed, with the reason.
     Missing(String),
     /// The first line of its output.
-    Said {
+    Answered {
         path: PathBuf,
         line: String,
     },
@@ -63,75 +54,44 @@ pub enum ProgramStatus {
 
 pub type ProgramStatuses = BTreeMap<&'static str, ProgramStatus>;
 
-/// Programs that were started, each with its own supervisor.
-pub struct VersionProbes {
-    folder: PathBuf,
-    answers: ProgramStatuses,
-    waiting: Vec<(&'static str, PathBuf, ProgramProbe)>,
-}
-
-/// Returns all queries.
-pub fn version_queries(config: Option<&ProjectConfig>) -> Vec<VersionQuery> {
-    let plain = |key, arguments| VersionQuery { key, program: key.to_owned(), arguments };
-    let mut wanted = vec![plain("git", &["--version"][..]), plain("bash", &["--version"][..])];
-    wanted.extend(agent_version_queries(config));
-    wanted
-}
-
-impl VersionProbes {
-    /// Starts all of them. A program inside of the project is never used.
-    pub fn start_all(project: &Path, wanted: Vec<VersionQuery>) -> VersionProbes {
-        let folder = std::env::temp_dir().join(format!("skein-doctor-{}", new_run_id()));
-        let mut probes = VersionProbes { folder, answers: BTreeMap::new(), waiting: Vec::new() };
-        let made = DirBuilder::new().mode(0o700).create(&probes.folder);
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        for one in wanted {
-            // The engine itself runs git, so only a trusted one counts.
-            let find = if one.program == "git" { process::find_trusted_program } else { process::find_program };
-            let found = find(OsStr::new(&one.program), &path, &[project.to_owned()]);
-            match (found, &made) {
-                (Err(error), _) => drop(probes.answers.insert(one.key, ProgramStatus::Missing(error.to_string()))),
-                (Ok(path), Err(error)) => {
-                    let why = format!("`{}` cannot be created: {error}", probes.folder.display());
-                    probes.answers.insert(one.key, ProgramStatus::Failed { path, why });
-                }
-                (Ok(path), Ok(())) => probes.start_probe(&one, path),
-            }
+/// Returns the versions of the programs that workflows need, and of the agents that Skein has an adapter for. A program
+/// inside of the project is never used.
+pub fn query_versions(project: &Path, config: Option<&ProjectConfig>) -> ProgramStatuses {
+    let folder = ProbeFolder::create();
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let start = |(key, program): (&'static str, String)| {
+        // The engine itself runs git, so only a trusted one counts.
+        let find = if program == "git" { process::find_trusted_program } else { process::find_program };
+        let started = match (find(OsStr::new(&program), &search, &[project.to_owned()]), &folder) {
+            (Err(error), _) => Err(ProgramStatus::Missing(error.to_string())),
+            (Ok(path), Err(why)) => Err(ProgramStatus::Failed { path, why: why.to_string() }),
+            (Ok(path), Ok(folder)) => Ok((folder.start_program(key, &path, vec!["--version".into()], DEADLINE), path)),
+        };
+        (key, started)
+    };
+    let needed = ["git", "bash"].map(|key| (key, key.to_owned()));
+    let agents = agents::ALL.iter().map(|agent| {
+        let configured = config.and_then(|config| config.workers.get(agent.agent_name())?.program.clone());
+        (agent.program(), configured.unwrap_or_else(|| agent.program().to_owned()))
+    });
+    // All of them are started before the first is waited for. Each has its own time limit.
+    let started: Vec<_> = needed.into_iter().chain(agents).map(start).collect();
+    let wait = |started: Result<(ProgramProbe, PathBuf), ProgramStatus>| {
+        let (probe, path) = started?;
+        match probe.wait_for_output() {
+            Ok(answer) if answer.status == 0 => Ok(ProgramStatus::Answered { line: answer.first_line(), path }),
+            Ok(answer) => Err(ProgramStatus::Failed { why: answer.why, path }),
+            Err(why) => Err(ProgramStatus::Failed { why: why.to_string(), path }),
         }
-        probes
-    }
-
-    fn start_probe(&mut self, wanted: &VersionQuery, path: PathBuf) {
-        let arguments = wanted.arguments.iter().map(OsString::from).collect();
-        let question = ProgramProbe::start(&self.folder, wanted.key, &path, arguments, DEADLINE);
-        self.waiting.push((wanted.key, path, question));
-    }
-
-    /// Waits for all of them.
-    pub fn wait_all(mut self) -> ProgramStatuses {
-        for (key, path, question) in std::mem::take(&mut self.waiting) {
-            let answer = match question.wait_for_output() {
-                Ok(answer) if answer.status == 0 => ProgramStatus::Said { line: answer.first_line(), path },
-                Ok(answer) => ProgramStatus::Failed { why: answer.why, path },
-                Err(why) => ProgramStatus::Failed { why: why.to_string(), path },
-            };
-            self.answers.insert(key, answer);
-        }
-        std::mem::take(&mut self.answers)
-    }
-}
-
-impl Drop for VersionProbes {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
-    }
+    };
+    started.into_iter().map(|(key, started)| (key, wait(started).unwrap_or_else(|status| status))).collect()
 }
 
 /// Checks the programs that workflows need without naming them.
 pub fn check_programs(answers: &ProgramStatuses) -> Vec<DoctorFinding> {
     let one = |key: &'static str, what: &str, needed: bool| {
         let (message, hint) = match answers.get(key) {
-            Some(ProgramStatus::Said { path, line }) => {
+            Some(ProgramStatus::Answered { path, line }) => {
                 return DoctorFinding::ok(key, format!("{line}, {}", path.display()));
             }
             Some(ProgramStatus::Failed { path, why }) => {
@@ -148,97 +108,52 @@ pub fn check_programs(answers: &ProgramStatuses) -> Vec<DoctorFinding> {
     ]
 }
 
-/// An agent that is an installed program.
-struct AgentInstallation {
-    program: &'static str,
-    /// Its name in workflows and skein.toml.
-    worker: &'static str,
-    /// The file that a login creates.
-    login: Option<PathBuf>,
-    /// Environment variables that replace a login.
-    keys: &'static [&'static str],
-    /// A hint on logging in.
-    hint: &'static str,
-}
-
-/// Returns the agents that Skein has an adapter for.
-fn known_agents() -> Vec<AgentInstallation> {
-    let known = agents::ALL.iter().map(|adapter| AgentInstallation {
-        program: adapter.program(),
-        worker: adapter.agent_name(),
-        login: adapter.login_link().from,
-        keys: adapter.credential_variables(),
-        hint: adapter.login_hint(),
-    });
-    known.collect()
-}
-
-pub fn agent_version_queries(config: Option<&ProjectConfig>) -> Vec<VersionQuery> {
-    let program = |agent: &AgentInstallation| {
-        let configured = config.and_then(|config| config.workers.get(agent.worker)?.program.clone());
-        configured.unwrap_or_else(|| agent.program.to_owned())
-    };
-    let one = |agent: &AgentInstallation| VersionQuery {
-        key: agent.program,
-        program: program(agent),
-        arguments: &["--version"],
-    };
-    known_agents().iter().map(one).collect()
-}
-
 pub fn check_agents(answers: &ProgramStatuses, config: Option<&ProjectConfig>) -> Vec<DoctorFinding> {
-    known_agents()
-        .iter()
-        .filter_map(|agent| Some(agent.check_version(answers.get(agent.program)?, agent.find_setting(config))))
-        .collect()
+    let check = |agent: &&dyn AgentAdapter| Some(check_agent(*agent, answers.get(agent.program())?, config));
+    agents::ALL.iter().filter_map(check).collect()
 }
 
-impl AgentInstallation {
-    /// Returns the setting of skein.toml that uses it, if any.
-    fn find_setting(&self, config: Option<&ProjectConfig>) -> Option<String> {
-        let config = config?;
-        let is = |worker: &Option<String>| worker.as_deref() == Some(self.worker);
-        if is(&config.default_worker) {
-            return Some("`default_worker`".to_owned());
+fn check_agent(agent: &dyn AgentAdapter, answer: &ProgramStatus, config: Option<&ProjectConfig>) -> DoctorFinding {
+    let name = agent.program();
+    match (answer, find_agent_setting(agent, config)) {
+        (ProgramStatus::Missing(_), None) => DoctorFinding::ok(name, "not installed, and not used by skein.toml"),
+        (ProgramStatus::Missing(why), Some(setting)) => DoctorFinding::problem(
+            name,
+            format!("{setting} in skein.toml uses it: {why}"),
+            "install it, or name another",
+        ),
+        (ProgramStatus::Failed { path, why }, _) => {
+            let message = format!("cannot get the version of {}: {why}", path.display());
+            let hint = format!("check `{name} --version`; its time limit is {DEADLINE}");
+            DoctorFinding::warning(name, message, hint)
         }
-        let agent = config.agents.iter().find(|(_, agent)| is(&agent.worker));
-        agent.map(|(name, _)| format!("`[agents.{name}]`"))
+        (ProgramStatus::Answered { path, line }, _) => check_login(agent, &format!("{line}, {}", path.display())),
     }
+}
 
-    fn check_version(&self, answer: &ProgramStatus, setting: Option<String>) -> DoctorFinding {
-        let name = self.program;
-        match (answer, setting) {
-            (ProgramStatus::Missing(_), None) => DoctorFinding::ok(name, "not installed, and not used by skein.toml"),
-            (ProgramStatus::Missing(why), Some(setting)) => DoctorFinding::problem(
-                name,
-                format!("{setting} in skein.toml uses it: {why}"),
-                "install it, or name another",
-            ),
-            (ProgramStatus::Failed { path, why }, _) => {
-                let message = format!("cannot get the version of {}: {why}", path.display());
-                let hint = format!("check `{name} --version`; its time limit is {DEADLINE}");
-                DoctorFinding::warning(name, message, hint)
-            }
-            (ProgramStatus::Said { path, line }, _) => self.check_login(&format!("{line}, {}", path.display())),
-        }
+/// Returns the setting of skein.toml that uses an agent, if any.
+fn find_agent_setting(agent: &dyn AgentAdapter, config: Option<&ProjectConfig>) -> Option<String> {
+    let config = config?;
+    let is = |worker: &Option<String>| worker.as_deref() == Some(agent.agent_name());
+    if is(&config.default_worker) {
+        return Some("`default_worker`".to_owned());
     }
+    let agent = config.agents.iter().find(|(_, agent)| is(&agent.worker));
+    agent.map(|(name, _)| format!("`[agents.{name}]`"))
+}
 
-    fn check_login(&self, program: &str) -> DoctorFinding {
-        // A URL is an address, not a credential.
-        let set = |name: &&&str| !name.ends_with("_URL") && env::var_os(name).is_some_and(|value| !value.is_empty());
-        if let Some(key) = self.keys.iter().find(set) {
-            return DoctorFinding::ok(self.program, format!("{program}; {key} is set"));
-        }
-        let place = &self.login;
-        if place.as_ref().is_some_and(|place| place.is_file()) {
-            return DoctorFinding::ok(self.program, format!("{program}; logged in"));
-        }
-        let place = match place {
-            Some(place) => format!("no {}", place.display()),
-            None => "HOME is not set".to_owned(),
-        };
-        DoctorFinding::warning(self.program, format!("{program}; not logged in: {place}"), self.hint)
+fn check_login(agent: &dyn AgentAdapter, version: &str) -> DoctorFinding {
+    // A URL is an address, not a credential.
+    let set = |name: &&&str| !name.ends_with("_URL") && env::var_os(name).is_some_and(|value| !value.is_empty());
+    if let Some(key) = agent.credential_variables().iter().find(set) {
+        return DoctorFinding::ok(agent.program(), format!("{version}; {key} is set"));
     }
+    let login = agent.login_link().from;
+    if login.as_ref().is_some_and(|login| login.is_file()) {
+        return DoctorFinding::ok(agent.program(), format!("{version}; logged in"));
+    }
+    let missing = login.map_or("HOME is not set".to_owned(), |login| format!("no {}", login.display()));
+    DoctorFinding::warning(agent.program(), format!("{version}; not logged in: {missing}"), agent.login_hint())
 }
 
 /// The maximum number of open files of a running worker, and the number that is needed besides.

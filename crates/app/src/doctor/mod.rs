@@ -15,7 +15,7 @@ use std::{
 use serde_json::{Value, json};
 use skein_host::{secret::Secrets, store::StateRegistry};
 
-use self::{machine::VersionProbes, state::StateLocation};
+use self::state::StateLocation;
 use crate::{
     app::App,
     app_error::AppError,
@@ -88,8 +88,7 @@ pub fn check_setup(app: &App) -> DoctorReport {
     state_findings.extend(state::check_sync(&home));
     let (journal_findings, newest) = state::check_journal(&home);
     let config = project.as_ref().map(|project| &project.config);
-    // All programs are started at once, each with its own time limit.
-    let answers = VersionProbes::start_all(&root, machine::version_queries(config)).wait_all();
+    let answers = machine::query_versions(&root, config);
     let sections = vec![
         ("Project", project_findings),
         ("State", state_findings),

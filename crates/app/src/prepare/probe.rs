@@ -3,16 +3,18 @@
 
 use std::{
     ffi::OsString,
-    fs::File,
+    fs::{self, DirBuilder, File},
     io::Read,
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::mpsc::{Receiver, channel},
     time::Duration,
 };
 
 use skein_core::{ids::RunId, time::Millis};
-use skein_host::process::{
-    self, MarkedWork, ProcessHandle, ProcessMark, ProcessOutcome, ProcessReport, ProcessSpec, StateMark,
+use skein_host::{
+    host::new_run_id,
+    process::{self, MarkedWork, ProcessHandle, ProcessMark, ProcessOutcome, ProcessReport, ProcessSpec, StateMark},
 };
 
 use crate::app_error::UnusableReason;
@@ -51,22 +53,42 @@ impl ProbeOutput {
     }
 }
 
-impl ProgramProbe {
-    /// Starts a program. Its output is kept in `folder`, in a file named `word`.
-    pub fn start(folder: &Path, word: &str, program: &Path, arguments: Vec<OsString>, limit: Millis) -> ProgramProbe {
+/// A temporary folder for the output of programs, removed when this is dropped.
+#[derive(Debug)]
+pub struct ProbeFolder(PathBuf);
+
+impl ProbeFolder {
+    pub fn create() -> Result<ProbeFolder, UnusableReason> {
+        let path = std::env::temp_dir().join(format!("skein-probe-{}", new_run_id()));
+        let created = DirBuilder::new().mode(0o700).create(&path);
+        created.map_err(|error| format!("`{}` cannot be created: {error}", path.display()))?;
+        Ok(ProbeFolder(path))
+    }
+
+    /// Starts a program. Its output is kept in a file named `word`.
+    pub fn start_program(&self, word: &str, program: &Path, arguments: Vec<OsString>, limit: Millis) -> ProgramProbe {
         let state = StateMark::new("question").expect("letters are a mark");
         let run = RunId::new("question").expect("letters are a name");
-        let log = folder.join(word);
-        let mut task = ProcessSpec::new(program, folder, &log, ProcessMark { state, run, work: MarkedWork::Hook(0) });
+        let log = self.0.join(word);
+        let mut task = ProcessSpec::new(program, &self.0, &log, ProcessMark { state, run, work: MarkedWork::Hook(0) });
         task.arguments = arguments;
         let given = GIVEN.iter().filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
         task.environment = given.collect();
         (task.limit, task.grace) = (Some(limit), GRACE);
-        let (tell, ended) = channel();
-        let handle = process::start_process(task, move |ended| drop(tell.send(ended)));
+        let (sender, ended) = channel();
+        let handle = process::start_process(task, move |ended| drop(sender.send(ended)));
         ProgramProbe { log, handle, ended, limit }
     }
+}
 
+impl Drop for ProbeFolder {
+    fn drop(&mut self) {
+        // A folder that cannot be removed does no harm.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl ProgramProbe {
     /// Waits for the program to end. Err: it did not end by itself, or could not be started.
     pub fn wait_for_output(self) -> Result<ProbeOutput, UnusableReason> {
         let Ok(ended) = self.ended.recv_timeout(PATIENCE + Duration::from_millis(self.limit.0)) else {

@@ -4,8 +4,6 @@
 
 use std::{
     ffi::OsStr,
-    fs::DirBuilder,
-    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
@@ -16,7 +14,6 @@ use skein_core::{
 };
 use skein_dialects::{Aip15Driver, DriverAuth, DriverHealthProbe, DriverKind, McpServer, VersionCheck};
 use skein_host::{
-    host::new_run_id,
     http::{self, HttpError, HttpRequest},
     process,
     run_settings::BuiltinFunction,
@@ -25,7 +22,7 @@ use skein_host::{
 use super::{DriverCandidate, DriverResolver, LoadedDriver, bind};
 use crate::{
     app_error::UnusableReason,
-    prepare::probe::{ProbeOutput, ProgramProbe},
+    prepare::probe::{ProbeFolder, ProbeOutput},
 };
 
 /// The reason against a driver that needs the network and has no access.
@@ -236,16 +233,8 @@ fn parse_first_version(text: &str) -> Option<String> {
 fn query_program(command: &[String], folder: &Path, limit: Millis) -> Result<ProbeOutput, UnusableReason> {
     let (name, arguments) = command.split_first().ok_or("its command is empty")?;
     let program = find_program(name, folder)?;
-    let place = std::env::temp_dir().join(format!("skein-driver-{}", new_run_id()));
-    DirBuilder::new()
-        .mode(0o700)
-        .create(&place)
-        .map_err(|error| format!("`{}` cannot be created: {error}", place.display()))?;
-    let answer = ProgramProbe::start(&place, "said", &program, arguments.iter().map(Into::into).collect(), limit)
-        .wait_for_output();
-    // A folder that cannot be removed does no harm.
-    let _ = std::fs::remove_dir_all(&place);
-    answer
+    let arguments = arguments.iter().map(Into::into).collect();
+    ProbeFolder::create()?.start_program("output", &program, arguments, limit).wait_for_output()
 }
 
 #[cfg(test)]
