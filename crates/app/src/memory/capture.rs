@@ -1,21 +1,23 @@
 //! Reviews: an agent reviews an ended run, and proposes facts that are worth remembering.
 //!
 //! The review is a run of its own, so that it has a journal, limits, logs and costs like every other run. Its id is
-//! derived from the id of the reviewed run, so that a repeated request returns the existing review. Owns the handling
-//! of the proposals: each is stored once as a candidate, and agents do not see it until a person approves it.
+//! derived from the id of the reviewed run, so that a repeated request returns the existing review. Owns the digest of the
+//! run that the reviewer sees, which is untrusted and was redacted before it was stored, and the handling of the
+//! proposals: each is stored once as a candidate, and agents do not see it until a person approves it.
 
-use std::sync::Arc;
+use std::{cmp::Reverse, collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::RunStart,
+    engine::{AttemptId, AttemptRole, RunStart, RunState},
     ids::RunId,
     ir::{
-        Budget, BudgetMode, RunStatus, Schema, Step, StepKindSpec as StepKind, WorkerCapability, WorkerSpec, Workflow,
+        Budget, BudgetMode, RunStatus, Schema, Step, StepKindSpec as StepKind, StepStatus, WorkerCapability,
+        WorkerSpec, Workflow,
     },
     limits,
     plan::{self, Plan},
-    view,
+    view::{self, StepView},
 };
 use skein_dialects::{SourceFile, check_source};
 use skein_host::{
@@ -24,17 +26,18 @@ use skein_host::{
     identity::current_user,
     memory::{MemoryEntry, MemoryError, MemoryKind, MemoryStatus, ProjectMemory},
     run_settings::RunSettings,
-    store::{RunOwner, RunRow, Store},
+    store::{RunOwner, RunRow, Store, StoreError},
 };
 
-use super::{require_person, run_digest};
 use crate::{
     app::App,
     app_error::{AppError, AppErrorKind},
+    memory::require_person,
     prepare::{self, RunRequest},
     project::DiskProject,
     runs::{
-        follow::RunFrontEnd,
+        attempt_logs::{AttemptLogs, AttemptSelector, LogFile},
+        follow::{self, RunFrontEnd},
         resume::take_over_run,
         send_input,
         session::read_max_workers,
@@ -170,7 +173,7 @@ fn run_review(
         return Err(AppError::usage("no agent is configured to review runs").with_hint(hint));
     };
     let (before, past) = state.load_run(row)?;
-    let digest = run_digest::digest_run(&*state.store, &row.run, state.run_folder(&row.run), (&before, &past))?;
+    let digest = digest_run(&*state.store, &row.run, state.run_folder(&row.run), (&before, &past))?;
     let plan = plan_review(agent, review_budget(&project), digest)
         .ok_or_else(|| AppError::bug("the built-in workflow of reviews is invalid"))?;
     let settings = prepare_review(&plan, &project, state, &reviewed)?;
@@ -294,6 +297,73 @@ fn parse_candidate(value: &Value, id: String, of: &RunId) -> Option<MemoryEntry>
         approved_by: None,
     };
     (!text.is_empty() && text.len() <= limits::MEMORY_BYTES).then_some(memory)
+}
+
+/// The maximum size of all steps together, in bytes of JSON.
+const MOST: usize = 48 * 1024;
+/// The maximum size of one value and of one log.
+const VALUE: usize = 2 * 1024;
+const LOG: usize = 1536;
+
+/// Returns the digest of an ended run.
+pub fn digest_run(
+    store: &dyn Store,
+    run: &RunId,
+    run_folder: PathBuf,
+    (plan, state): (&Plan, &RunState),
+) -> Result<Value, StoreError> {
+    let mut logs = AttemptLogs::new(plan, run_folder.clone(), AttemptSelector::default(), LogFile::Output);
+    logs.read_journal(store, run)?;
+    let last = logs.all.iter().filter(|log| log.attempt.role == AttemptRole::Main);
+    let last: BTreeMap<&str, AttemptId> = last.map(|log| (log.step.as_str(), log.attempt)).collect();
+    let view = view::view_run(plan, state);
+    let mut steps: Vec<&StepView> = view.steps.iter().filter(|step| !step.superseded).collect();
+    // Failed steps come first, because they teach most.
+    steps.sort_by_key(|step| Reverse(step.error.is_some()));
+    let (mut digests, mut size) = (Vec::new(), 0);
+    for step in steps.iter().filter(|step| step.status != StepStatus::Pending) {
+        let log = last.get(step.path.as_str()).and_then(|attempt| follow::read_log_tail(&run_folder, *attempt));
+        let digest = digest_step(step, log.as_deref());
+        size += digest.to_string().len();
+        if size > MOST {
+            break;
+        }
+        digests.push(digest);
+    }
+    Ok(json!({
+        "run_id": view.run_id,
+        "workflow": view.workflow,
+        "status": view.status,
+        "error": view.error,
+        "outputs": truncate_value(&view.outputs),
+        "steps_not_told": steps.len() - digests.len(),
+        "steps": digests,
+    }))
+}
+
+fn digest_step(step: &StepView, log: Option<&str>) -> Value {
+    json!({
+        "step": step.path,
+        "status": step.native_status,
+        "attempts": step.total_attempts,
+        "outputs": truncate_value(&step.outputs),
+        "error": step.error,
+        "end_of_log": log.map(|log| text_tail(log, LOG)),
+    })
+}
+
+/// Returns a value, or its beginning as text.
+fn truncate_value(value: &Value) -> Value {
+    let text = value.to_string();
+    match text.len() <= VALUE {
+        true => value.clone(),
+        false => Value::from(format!("{}…", &text[..text.floor_char_boundary(VALUE)])),
+    }
+}
+
+/// Returns the end of a text.
+fn text_tail(text: &str, most: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(most))..]
 }
 
 #[cfg(test)]
