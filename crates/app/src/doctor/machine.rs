@@ -26,10 +26,7 @@ use skein_host::{
 
 use crate::{
     doctor::DoctorFinding,
-    prepare::{
-        enforcement,
-        probe::{ProbeFolder, ProgramProbe},
-    },
+    prepare::probe::{self, ProbeFolder, ProgramProbe},
     project::config::ProjectConfig,
 };
 
@@ -231,7 +228,7 @@ const CONFINEMENT: &str = "confinement";
 
 pub fn check_sandbox(config: Option<&ProjectConfig>) -> Vec<DoctorFinding> {
     let allowed = config.is_some_and(|config| config.allow_unenforced.steps);
-    let mut findings = vec![enforcement_finding(&enforcement::machine_enforcement(), allowed)];
+    let mut findings = vec![enforcement_finding(&probe::machine_enforcement(), allowed)];
     if getuid().is_root() {
         findings.push(DoctorFinding::warning(
             CONFINEMENT,

@@ -1,13 +1,18 @@
-//! A query to another program: the program is started like a worker, watched, and ended at its time limit, so that a
-//! program that hangs or leaves processes running does no harm.
+//! Probes of this machine: its sandbox enforcement, tested once by building a sandbox, and queries to other programs.
+//!
+//! A program is started like a worker, watched, and ended at its time limit, so that one that hangs or leaves processes
+//! running does no harm.
 
 use std::{
     ffi::OsString,
     fs::{self, DirBuilder, File},
-    io::Read,
+    io::{self, Read},
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    sync::mpsc::{Receiver, channel},
+    sync::{
+        OnceLock,
+        mpsc::{Receiver, channel},
+    },
     time::Duration,
 };
 
@@ -15,6 +20,7 @@ use skein_core::{ids::RunId, time::Millis};
 use skein_host::{
     host::new_run_id,
     process::{self, MarkedWork, ProcessHandle, ProcessMark, ProcessOutcome, ProcessReport, ProcessSpec, StateMark},
+    sandbox::{SandboxEnforcement, SandboxLauncher, SandboxProbeError},
 };
 
 use crate::app_error::UnusableReason;
@@ -120,5 +126,36 @@ fn read_output(log: &Path) -> String {
             .collect::<Vec<_>>()
             .join("\n"),
         Err(_) => String::new(),
+    }
+}
+
+/// Returns the program that starts workers in sandboxes: this program.
+pub fn launcher() -> &'static Result<SandboxLauncher, SandboxProbeError> {
+    static LAUNCHER: OnceLock<Result<SandboxLauncher, SandboxProbeError>> = OnceLock::new();
+    let open = || {
+        let opened = SandboxLauncher::this_program();
+        let describe = |error| format!("cannot open this program, which starts the workers: {error}");
+        opened.map_err(|error: io::Error| SandboxProbeError(describe(error)))
+    };
+    LAUNCHER.get_or_init(open)
+}
+
+/// Returns the level of sandbox enforcement of this machine, or the reason why there is none.
+pub fn machine_enforcement() -> Result<SandboxEnforcement, SandboxProbeError> {
+    launcher().as_ref().map_err(SandboxProbeError::clone)?.enforcement().clone()
+}
+
+/// Returns true if workers can reach nothing that belongs to the user or to Skein.
+pub fn is_fully_enforced() -> bool {
+    matches!(machine_enforcement(), Ok(SandboxEnforcement::Full))
+}
+
+/// Returns a warning about the files that workers can reach on this machine, if it does not enforce whole sandboxes.
+pub fn unenforced_warning() -> Option<String> {
+    let reach = "a worker can read the state folder and, if it may write to the folder around it, change it; see docs/security.md";
+    match machine_enforcement() {
+        Ok(SandboxEnforcement::Full) => None,
+        Ok(SandboxEnforcement::WritesOnly) => Some(format!("this machine enforces only write restrictions: {reach}")),
+        Err(_) => Some(format!("this machine cannot enforce sandboxes: {reach}")),
     }
 }

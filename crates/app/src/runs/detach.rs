@@ -26,7 +26,7 @@ use skein_host::{
 use crate::{
     app::App,
     app_error::AppError,
-    prepare::context::{self, ContextHoldError},
+    prepare::run_folders::{self, ContextHoldError},
     runs::{follow::RunFrontEnd, session::HostSession},
     state::StateHandle,
 };
@@ -78,10 +78,10 @@ pub(crate) fn launch_detached(
 ) -> Result<DetachedRun, AppError> {
     let run = launch.start.run.clone();
     // A run whose context folder is in use waits in the background; one whose folder is nested could never start.
-    match context::hold_context(&ContextLocks::default(), state, &run, &launch.plan, settings) {
+    match run_folders::hold_context(&ContextLocks::default(), state, &run, &launch.plan, settings) {
         Err(taken @ ContextHoldError::Nested(_)) => return Err(taken.refuse()),
         Err(taken @ ContextHoldError::InUse(_)) => {
-            app.observer.warn_person(&context::queued_warning(&run, &taken));
+            app.observer.warn_person(&run_folders::queued_warning(&run, &taken));
         }
         Ok(()) => {}
     }

@@ -16,7 +16,7 @@ pub use skein_host::store::{RunHead, RunOwner, RunRow};
 use crate::{
     app::App,
     app_error::AppError,
-    prepare::context,
+    prepare::run_folders,
     runs::{
         attempt_logs::{AttemptLogReader, AttemptLogs, AttemptSelector, LogFile},
         file_changes::FileChangeWatcher,
@@ -208,7 +208,7 @@ impl InspectedRun {
     /// Returns the reason why a queued run does not start.
     pub fn explain_queued(&self) -> Option<String> {
         (self.row.head.status == RunStatus::Queued)
-            .then(|| context::explain_queued(&self.state, &self.row, &self.plan))
+            .then(|| run_folders::explain_queued(&self.state, &self.row, &self.plan))
             .flatten()
     }
 

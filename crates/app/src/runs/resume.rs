@@ -11,7 +11,7 @@ use skein_host::{
 use crate::{
     app::App,
     app_error::AppError,
-    prepare::context::{self, ContextHoldError},
+    prepare::run_folders::{self, ContextHoldError},
     runs::{
         detach,
         follow::RunFrontEnd,
@@ -76,15 +76,15 @@ pub(crate) fn take_over_run(
         Err(error) => return Err(refuse_unreadable(&session, row, error)),
     };
     let waits = attachment == RunAttachment::UntilEnd;
-    match context::hold_context(&session.contexts, state, &row.run, &plan, &settings) {
+    match run_folders::hold_context(&session.contexts, state, &row.run, &plan, &settings) {
         Ok(()) => {}
         Err(taken @ ContextHoldError::InUse(_)) if row.head.status == RunStatus::Queued => {
-            app.observer.warn_person(&context::queued_warning(&row.run, &taken));
+            app.observer.warn_person(&run_folders::queued_warning(&row.run, &taken));
             if !waits {
                 return leave_queued(state, row, settings);
             }
             front_end.claim();
-            context::hold_context_when_free(&session.contexts, state, &row.run, (&plan, &settings))?;
+            run_folders::hold_context_when_free(&session.contexts, state, &row.run, (&plan, &settings))?;
         }
         // A run that has already worked is not queued again.
         Err(taken) => return Err(taken.refuse()),

@@ -20,7 +20,7 @@ use skein_host::{
 use crate::{
     app::App,
     app_error::{AppError, AppErrorKind},
-    prepare::context,
+    prepare::run_folders,
     runs::{
         follow::{self, DiskSpaceWarning, ExecutionEnd, FollowEnd, FollowEvent, RunFrontEnd},
         inbox::{self, DecisionReceiver},
@@ -133,7 +133,7 @@ fn adopt_runs(
         let run = row.run.clone();
         match loaded {
             Ok(loaded) => {
-                match context::hold_context(&session.contexts, state, &run, loaded.projection.plan(), &settings) {
+                match run_folders::hold_context(&session.contexts, state, &run, loaded.projection.plan(), &settings) {
                     Ok(()) => drop(adopted.insert(run.clone(), ResumedRun { warnings: settings.warnings, ..loaded })),
                     Err(taken) => {
                         report_skipped(app, &run, taken.message(), &mut worst);

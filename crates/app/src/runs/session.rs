@@ -32,7 +32,7 @@ use skein_host::{
 use crate::{
     app::App,
     app_error::AppError,
-    prepare::enforcement,
+    prepare::probe,
     project::config::{self, ProjectConfig},
     runs::{
         follow::{self, FollowEnd, FollowEvent, FollowInbox, RunFollowEvent, RunFrontEnd},
@@ -79,12 +79,12 @@ impl HostSession {
         });
         let executor = ProcessExecutor::new(&state.path, secrets, Some(on_line))
             .map_err(|error| AppError::store(error.to_string()))?;
-        let launcher = enforcement::launcher().as_ref().map_err(|why| AppError::bug(why.to_string()))?;
+        let launcher = probe::launcher().as_ref().map_err(|why| AppError::bug(why.to_string()))?;
         let executor = executor.with_launcher(launcher.clone());
-        if let Some(warning) = enforcement::unenforced_warning() {
+        if let Some(warning) = probe::unenforced_warning() {
             app.warn(&warning);
         }
-        let interactive = front_end.is_interactive() && enforcement::is_fully_enforced();
+        let interactive = front_end.is_interactive() && probe::is_fully_enforced();
         let (store, contexts): (Arc<dyn Store>, _) = (state.store.clone(), executor.contexts());
         let (recorder, watcher, queue) = RecordingThread::new(follow::new_watcher(sender.clone()));
         let host = Arc::new(Host::new(Arc::clone(&store), Box::new(executor), WorkerCapacity { workers }, watcher));

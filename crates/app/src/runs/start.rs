@@ -22,9 +22,9 @@ use crate::{
     app_error::AppError,
     plan::missing_env,
     prepare::{
-        self, RunPreparationError, RunRequest, bindings,
-        context::{self, ContextHoldError},
-        run_files,
+        self, RunPreparationError, RunRequest,
+        run_folders::{self, ContextHoldError},
+        run_inputs,
     },
     project::DiskProject,
     runs::{
@@ -101,7 +101,7 @@ pub fn start_run(app: &App, request: &StartRequest, front_end: &dyn RunFrontEnd)
     let mut opened = None;
     let files = |project: &DiskProject| {
         let state = opened.insert(app.open_state(&project.root)?);
-        Ok(Some(run_files::files_root(state, &run)))
+        Ok(Some(run_folders::files_root(state, &run)))
     };
     let (loaded, plan) = workflows::bind_workflow(app, &request.workflow, files)?;
     let state = opened.map_or_else(|| app.open_state(&loaded.project.root), Ok)?;
@@ -110,7 +110,7 @@ pub fn start_run(app: &App, request: &StartRequest, front_end: &dyn RunFrontEnd)
     for missing in missing_env::find_missing_variables(&plan.definition, config, &missing_env::is_set_here) {
         app.warn(&missing.message());
     }
-    let context = bindings::bind_context(&plan, &loaded.project);
+    let context = run_inputs::bind_context(&plan, &loaded.project);
     let launch = RunLaunch::new(plan, RunStart { context, ..RunStart::new(run) }, settings.clone());
     let workers = config.max_workers.unwrap_or(limits::WORKERS_DEFAULT);
     launch_run(app, &state, launch, &settings, workers, request.attachment, front_end)
@@ -128,13 +128,13 @@ pub(crate) fn launch_run(
 ) -> Result<RunOutcome, AppError> {
     let secrets = load_secrets(&settings.secrets)?;
     orphans::report_and_reap(app, state)?;
-    run_files::stage_files(state, &launch, settings)?;
+    run_folders::stage_files(state, &launch, settings)?;
     if attachment == RunAttachment::Detached {
         return Ok(RunOutcome::Detached(detach::launch_detached(app, state, launch, settings, front_end)?));
     }
     let (run, plan) = (launch.start.run.clone(), launch.plan.clone());
     let session = HostSession::new(app, state, secrets, workers, front_end)?;
-    match context::hold_context(&session.contexts, state, &run, &plan, settings) {
+    match run_folders::hold_context(&session.contexts, state, &run, &plan, settings) {
         Ok(()) => {}
         Err(ContextHoldError::InUse(_)) => {
             // The run waits for its context folder, and is continued when the folder is free.

@@ -18,7 +18,7 @@ use std::{
 use serde_json::{Value, json};
 use skein_app::{
     app_error::{AppError, AppErrorKind},
-    prepare::enforcement,
+    prepare::probe,
     state,
 };
 use skein_core::engine::{AttemptId, AttemptRole};
@@ -138,7 +138,7 @@ impl DemoSession {
         output: CliOutput,
     ) -> DemoSession {
         processes.set_folder(folder);
-        let asks = !options.yes && prompt::is_interactive(output) && enforcement::is_fully_enforced();
+        let asks = !options.yes && prompt::is_interactive(output) && probe::is_fully_enforced();
         DemoSession { folder: folder.to_owned(), processes, asks, kept, narrator: DemoNarrator(output) }
     }
 
