@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use skein_core::{engine::RunState, ids::RunId, plan::Plan, suggest::did_you_mean};
+use skein_core::{engine::RunProjection, ids::RunId, plan::Plan, suggest::did_you_mean};
 use skein_host::{
     host::{ResumeError, RunLoader},
     process,
@@ -81,8 +81,8 @@ impl StateHandle {
     }
 
     /// Loads a run from its journal.
-    pub fn load_run(&self, row: &RunRow) -> Result<(Plan, RunState), AppError> {
-        Ok(RunLoader::new(&*self.store).load_run(row)?.projection.into_parts())
+    pub fn load_run(&self, row: &RunRow) -> Result<RunProjection, AppError> {
+        Ok(RunLoader::new(&*self.store).load_run(row)?.projection)
     }
 
     /// Finds the run with this id.

@@ -5,11 +5,11 @@
 //! run that the reviewer sees, which is untrusted and was redacted before it was stored, and the handling of the
 //! proposals: each is stored once as a candidate, and agents do not see it until a person approves it.
 
-use std::{cmp::Reverse, collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{AttemptId, AttemptRole, RunStart, RunState},
+    engine::{AttemptId, AttemptRole, RunStart},
     ids::RunId,
     ir::{
         Budget, BudgetMode, RunStatus, Schema, Step, StepKindSpec as StepKind, StepStatus, WorkerCapability,
@@ -26,7 +26,7 @@ use skein_host::{
     identity::current_user,
     memory::{MemoryEntry, MemoryError, MemoryKind, MemoryStatus, ProjectMemory},
     run_settings::RunSettings,
-    store::{RunOwner, RunRow, Store, StoreError},
+    store::{RunOwner, RunRow, Store},
 };
 
 use crate::{
@@ -36,8 +36,8 @@ use crate::{
     prepare::{self, RunRequest},
     project::DiskProject,
     runs::{
-        attempt_logs::{AttemptLogs, AttemptSelector, LogFile},
         follow::{self, RunFrontEnd},
+        logs::{AttemptLogs, AttemptSelector, LogFile},
         resume::take_over_run,
         send_input,
         session::read_max_workers,
@@ -172,9 +172,7 @@ fn run_review(
         let hint = "name one with `--agent NAME`, or set `reviewer` of `[memory]` in skein.toml";
         return Err(AppError::usage("no agent is configured to review runs").with_hint(hint));
     };
-    let (before, past) = state.load_run(row)?;
-    let digest = digest_run(&*state.store, &row.run, state.run_folder(&row.run), (&before, &past))?;
-    let plan = plan_review(agent, review_budget(&project), digest)
+    let plan = plan_review(agent, review_budget(&project), digest_run(state, row)?)
         .ok_or_else(|| AppError::bug("the built-in workflow of reviews is invalid"))?;
     let settings = prepare_review(&plan, &project, state, &reviewed)?;
     let launch = RunLaunch::new(plan, RunStart::new(id), settings.clone());
@@ -250,10 +248,9 @@ fn answer_schema() -> Value {
 /// was retired, is not proposed again.
 fn store_proposals(state: &StateHandle, of: &RunId, by: &RunId) -> Result<Vec<MemoryEntry>, AppError> {
     let wrong = |error: MemoryError| AppError::store(error.to_string());
-    let row = state.store.find_run(by)?;
-    let Some(row) = row else { return Ok(Vec::new()) };
-    let (plan, past) = state.load_run(&row)?;
-    let view = view::view_run(&plan, &past);
+    let Some(row) = state.store.find_run(by)? else { return Ok(Vec::new()) };
+    let run = state.load_run(&row)?;
+    let view = view::view_run(run.plan(), run.state());
     let proposed = view.steps.first().and_then(|step| step.outputs["memories"].as_array().cloned());
     let memories = ProjectMemory::open(&state.path).map_err(wrong)?;
     let (known, _) = memories.load_all().map_err(wrong)?;
@@ -306,17 +303,13 @@ const VALUE: usize = 2 * 1024;
 const LOG: usize = 1536;
 
 /// Returns the digest of an ended run.
-pub fn digest_run(
-    store: &dyn Store,
-    run: &RunId,
-    run_folder: PathBuf,
-    (plan, state): (&Plan, &RunState),
-) -> Result<Value, StoreError> {
-    let mut logs = AttemptLogs::new(plan, run_folder.clone(), AttemptSelector::default(), LogFile::Output);
-    logs.read_journal(store, run)?;
+fn digest_run(state: &StateHandle, row: &RunRow) -> Result<Value, AppError> {
+    let (run, run_folder) = (state.load_run(row)?, state.run_folder(&row.run));
+    let mut logs = AttemptLogs::new(run.plan(), run_folder.clone(), AttemptSelector::default(), LogFile::Output);
+    logs.read_journal(&*state.store, &row.run)?;
     let last = logs.all.iter().filter(|log| log.attempt.role == AttemptRole::Main);
     let last: BTreeMap<&str, AttemptId> = last.map(|log| (log.step.as_str(), log.attempt)).collect();
-    let view = view::view_run(plan, state);
+    let view = view::view_run(run.plan(), run.state());
     let mut steps: Vec<&StepView> = view.steps.iter().filter(|step| !step.superseded).collect();
     // Failed steps come first, because they teach most.
     steps.sort_by_key(|step| Reverse(step.error.is_some()));

@@ -12,7 +12,10 @@ use skein_host::json_text::parse_exact;
 use crate::{
     app_error::AppError,
     prepare::agent_config,
-    project::{DiskProject, source_file, source_search::SKIPPED},
+    project::{
+        DiskProject,
+        sources::{self, SKIPPED},
+    },
 };
 
 /// Reads the given parameters; `--param` wins over the file. Returns all reasons if some cannot be read.
@@ -40,7 +43,7 @@ pub fn read_parameters(pairs: &[String], file: Option<&Path>, schema: &Schema) -
 fn read_parameter_file(path: &Path) -> Result<Map<String, Value>, AppError> {
     let shown = path.display();
     let source =
-        source_file::read_source(path, &shown.to_string()).map_err(|error| AppError::usage(error.message.clone()))?;
+        sources::read_source(path, &shown.to_string()).map_err(|error| AppError::usage(error.message.clone()))?;
     match parse_exact(&source.text) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err(AppError::usage(format!("`{shown}` is not a JSON object"))),

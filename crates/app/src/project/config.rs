@@ -274,7 +274,7 @@ impl ProjectConfig {
         if !path.exists() {
             return Ok(ProjectConfig::default());
         }
-        ProjectConfig::parse(&crate::project::source_file::read_source(path, shown)?)
+        ProjectConfig::parse(&crate::project::sources::read_source(path, shown)?)
     }
 
     fn parse(source: &Arc<SourceFile>) -> Result<ProjectConfig, Box<Diagnostic>> {

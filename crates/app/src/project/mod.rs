@@ -4,8 +4,7 @@
 pub mod catalog;
 pub mod config;
 pub mod mcp_servers;
-pub mod source_file;
-pub mod source_search;
+pub mod sources;
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -99,7 +98,7 @@ impl DiskProject {
         project.config = ProjectConfig::load(&config, &project.display_path(&config))?;
         let overrides = project.root.join(OVERRIDES);
         if overrides.exists() {
-            project.overrides = Some(source_file::read_source(&overrides, &project.display_path(&overrides))?);
+            project.overrides = Some(sources::read_source(&overrides, &project.display_path(&overrides))?);
         }
         Ok(project)
     }
@@ -126,7 +125,7 @@ impl DiskProject {
             return Ok(source.clone());
         }
         let key = whole.strip_prefix(&self.root).unwrap_or(&whole).display().to_string();
-        let source = source_file::read_source(path, &self.display_path(path))?.with_key(key);
+        let source = sources::read_source(path, &self.display_path(path))?.with_key(key);
         self.read.borrow_mut().insert(whole, source.clone());
         Ok(source)
     }

@@ -67,7 +67,7 @@ fn finish_cancel(
     let settings = send_input::read_run_settings(row)?;
     // Without its secrets an undo step is held, and reports that.
     let secrets = Secrets::load(&settings.secrets).unwrap_or_default();
-    let (plan, _) = state.load_run(row)?;
+    let plan = state.load_run(row)?.plan().clone();
     let session = HostSession::new(app, state, secrets, read_max_workers(&settings.project), front_end)?;
     session.attach(vec![row.run.clone()], &current_user(), front_end)?;
     let before = session.resume_run(&row.run)?;

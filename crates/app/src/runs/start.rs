@@ -1,10 +1,24 @@
-//! Starting a run, and executing it in this process until it ends or need not be followed.
+//! Starting a run, and executing it in this process until it ends or need not be followed, or in a background process.
+//!
+//! The background process is this program with `resume`, in a session of its own. The run is started and durable before
+//! that process exists, so that nothing is lost if it fails to start.
 
-use std::path::{Component, Path, PathBuf};
+use std::{
+    fs::OpenOptions,
+    io::{self, Read},
+    os::{
+        fd::OwnedFd,
+        unix::{fs::OpenOptionsExt, net::UnixStream},
+    },
+    path::{Component, Path, PathBuf},
+    process::{Command, Stdio},
+};
 
+use serde_json::{Value, json};
 use skein_core::{
-    engine::{RunStart, RunState},
+    engine::{RunProjection, RunStart},
     ids::RunId,
+    ir::RunStatus,
     limits,
     plan::{Plan, Severity},
 };
@@ -14,7 +28,9 @@ use skein_host::{
     host::{RunLaunch, new_run_id},
     identity::current_user,
     run_settings::RunSettings,
+    secret::Secrets,
     store::Store,
+    workspace::{ContextLocks, RootFolder, RunDir},
 };
 
 use crate::{
@@ -28,12 +44,11 @@ use crate::{
     },
     project::DiskProject,
     runs::{
-        detach::{self, DetachedRun},
+        decide,
         follow::{ExecutionEnd, FollowEnd, RunFeed, RunFrontEnd},
-        inbox, orphans,
         recording::{self, RecordingSummary},
         resume::take_over_run,
-        session::{HostSession, load_secrets},
+        session::{self, HostSession, load_secrets},
     },
     state::StateHandle,
     workflows::{self, LoadedWorkflow, PlanRequest},
@@ -83,9 +98,8 @@ pub enum RunOutcome {
 /// A run that waits for its context folder.
 #[derive(Debug)]
 pub struct QueuedRun {
-    pub plan: Plan,
-    pub state: RunState,
-    pub warnings: Vec<serde_json::Value>,
+    pub run: RunProjection,
+    pub warnings: Vec<Value>,
 }
 
 impl RunOutcome {
@@ -127,10 +141,10 @@ pub(crate) fn launch_run(
     front_end: &dyn RunFrontEnd,
 ) -> Result<RunOutcome, AppError> {
     let secrets = load_secrets(&settings.secrets)?;
-    orphans::report_and_reap(app, state)?;
+    session::report_and_reap(app, state)?;
     run_folders::stage_files(state, &launch, settings)?;
     if attachment == RunAttachment::Detached {
-        return Ok(RunOutcome::Detached(detach::launch_detached(app, state, launch, settings, front_end)?));
+        return Ok(RunOutcome::Detached(launch_detached(app, state, launch, settings, front_end)?));
     }
     let (run, plan) = (launch.start.run.clone(), launch.plan.clone());
     let session = HostSession::new(app, state, secrets, workers, front_end)?;
@@ -139,7 +153,7 @@ pub(crate) fn launch_run(
         Err(ContextHoldError::InUse(_)) => {
             // The run waits for its context folder, and is continued when the folder is free.
             drop(session);
-            detach::launch_queued(app, state, launch, front_end)?;
+            launch_queued(app, state, launch, front_end)?;
             let row = state.store.find_run(&run)?;
             let row = row.ok_or_else(|| AppError::store(format!("run `{run}` is gone")))?;
             return take_over_run(app, state, &row, attachment, front_end);
@@ -147,7 +161,7 @@ pub(crate) fn launch_run(
         Err(taken @ ContextHoldError::Nested(_)) => return Err(taken.refuse()),
     }
     session.attach(vec![run.clone()], &settings.user, front_end)?;
-    let _receiver = inbox::receive_decisions(app, state, &settings.project);
+    let _receiver = decide::receive_decisions(app, state, &settings.project);
     session.host.launch_runs(vec![launch])?;
     let waits = attachment == RunAttachment::UntilEnd;
     let session_run = SessionRun { run: &run, plan, settings, before: 0, waits };
@@ -260,4 +274,107 @@ pub(crate) fn refuse_unprepared(error: &RunPreparationError, state: &StateHandle
         Err(error) => error.into(),
         Ok(()) => AppError::refused(error.problems.join("\n       ")),
     }
+}
+
+/// The file with the output of the background process, in the folder of the run.
+const OUTPUT_FILE: &str = "output.log";
+
+/// A run that a background process executes.
+#[derive(Debug)]
+pub struct DetachedRun {
+    pub run: RunId,
+    /// The file with the output of the background process; none if the run was already over.
+    pub output: Option<PathBuf>,
+    /// Warnings about the workflow, as diagnostics in JSON.
+    pub warnings: Vec<Value>,
+}
+
+impl DetachedRun {
+    pub fn to_json(&self) -> Value {
+        let mut object = json!({"run_id": self.run, "output": self.output});
+        if !self.warnings.is_empty() {
+            object["diagnostics"] = Value::from(self.warnings.clone());
+        }
+        object
+    }
+}
+
+/// Starts a run durably, without starting any work, and releases it.
+pub(crate) fn launch_queued(
+    app: &App,
+    state: &StateHandle,
+    launch: RunLaunch,
+    front_end: &dyn RunFrontEnd,
+) -> Result<(), AppError> {
+    let run = launch.start.run.clone();
+    let session = HostSession::new(app, state, Secrets::default(), 0, front_end)?;
+    session.host.launch_runs(vec![launch])?;
+    session.host.leave_runs(std::slice::from_ref(&run));
+    Ok(())
+}
+
+/// Starts a run, and leaves it to a background process.
+pub(crate) fn launch_detached(
+    app: &App,
+    state: &StateHandle,
+    launch: RunLaunch,
+    settings: &RunSettings,
+    front_end: &dyn RunFrontEnd,
+) -> Result<DetachedRun, AppError> {
+    let run = launch.start.run.clone();
+    // A run whose context folder is in use waits in the background; one whose folder is nested could never start.
+    match run_folders::hold_context(&ContextLocks::default(), state, &run, &launch.plan, settings) {
+        Err(taken @ ContextHoldError::Nested(_)) => return Err(taken.refuse()),
+        Err(taken @ ContextHoldError::InUse(_)) => {
+            app.observer.warn_person(&run_folders::queued_warning(&run, &taken));
+        }
+        Ok(()) => {}
+    }
+    launch_queued(app, state, launch, front_end)?;
+    detach_run(state, &run, settings.warnings.clone())
+}
+
+/// Leaves a run without an owner to a background process.
+pub(crate) fn detach_run(state: &StateHandle, run: &RunId, warnings: Vec<Value>) -> Result<DetachedRun, AppError> {
+    let row = state.store.find_run(run)?;
+    // A failed undo is tried again.
+    let over = row.is_some_and(|row| row.head.closed && row.head.status != RunStatus::UndoFailed);
+    let output = if over { None } else { Some(start_background(state, run)?) };
+    Ok(DetachedRun { run: run.clone(), output, warnings })
+}
+
+/// Starts the process, and waits until it owns the run.
+fn start_background(state: &StateHandle, run: &RunId) -> Result<PathBuf, AppError> {
+    let root = RootFolder::open(&state.path).map_err(|error| AppError::store(error.to_string()))?;
+    let folder = RunDir::create(&root, run).map_err(|error| AppError::store(error.to_string()))?;
+    let output = folder.path().join(OUTPUT_FILE);
+    let message = match spawn_background(&state.path, run, &output) {
+        Ok(true) => return Ok(output),
+        Ok(false) => {
+            let text = std::fs::read_to_string(&output).unwrap_or_default();
+            let text = text.trim().strip_prefix("error: ").unwrap_or(text.trim());
+            format!("the background process did not claim the run: {text}")
+        }
+        Err(error) => format!("cannot start a background process: {error}"),
+    };
+    Err(AppError::refused(message).with_hint(format!("the run is kept; `skein resume {run}` resumes it")))
+}
+
+/// Returns true if the process reports that it owns the run. It reports that on its standard input, which is otherwise
+/// unused.
+fn spawn_background(state: &Path, run: &RunId, output: &Path) -> io::Result<bool> {
+    let to = OpenOptions::new().append(true).create(true).mode(0o600).open(output)?;
+    let (mut ours, theirs) = UnixStream::pair()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("--state").arg(state).args(["resume", run.as_str(), "--detached"]);
+    command.stdin(OwnedFd::from(theirs)).stdout(Stdio::from(to.try_clone()?)).stderr(to);
+    let mut child = command.spawn()?;
+    // Closes our copy of the process's end of the socket.
+    drop(command);
+    if matches!(ours.read(&mut [0]), Ok(1)) {
+        // The process outlives this one, and is not waited for.
+        return Ok(true);
+    }
+    child.wait()?;
+    Ok(false)
 }

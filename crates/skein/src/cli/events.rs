@@ -4,7 +4,7 @@ use clap::Args;
 use skein_app::{
     app::App,
     app_error::AppError,
-    runs::events::{self, RunJournal},
+    runs::inspect::{self, RunJournal},
 };
 use skein_core::{
     engine::StepPaths,
@@ -28,7 +28,7 @@ pub struct EventsArguments {
 }
 
 pub fn run(arguments: &EventsArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
-    let journal = events::open_journal(app, arguments.run.as_deref())?;
+    let journal = inspect::open_journal(app, arguments.run.as_deref())?;
     match output.format {
         OutputFormat::Human => {
             let mut names = StepPaths::new(journal.plan.definition.clone());

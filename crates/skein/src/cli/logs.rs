@@ -9,10 +9,7 @@ use clap::Args;
 use skein_app::{
     app::App,
     app_error::AppError,
-    runs::{
-        attempt_logs::{AttemptLogReader, AttemptLogs, AttemptSelector, LogFile},
-        logs::{self, LogsRequest},
-    },
+    runs::logs::{self, AttemptLogReader, AttemptLogs, AttemptSelector, LogFile, LogsRequest},
 };
 use skein_core::engine::AttemptId;
 use skein_host::terminal_escape::escape_for_terminal;

@@ -6,8 +6,7 @@ use skein_app::{
     app::App,
     app_error::AppError,
     runs::{
-        resume::{self, ResumeRequest},
-        resume_all::{self, ResumeAllRequest},
+        resume::{self, ResumeAllRequest, ResumeRequest},
         start::RunAttachment,
     },
 };
@@ -68,7 +67,7 @@ fn resume_all(app: &App, waits: bool, output: CliOutput) -> Result<Exit, AppErro
             .with_hint("name one run, or use `--format json`"));
     }
     let request = ResumeAllRequest { waits, shows_entries: !output.is_json() };
-    let resumed = resume_all::resume_all_runs(app, &request, &TerminalFrontEnd::new(output))?;
+    let resumed = resume::resume_all_runs(app, &request, &TerminalFrontEnd::new(output))?;
     if output.is_json() {
         output.print_json(&json!({"runs": resumed.runs}));
     } else if resumed.found == 0 {

@@ -7,10 +7,9 @@ use skein_app::{
     app::App,
     app_error::AppError,
     runs::{
-        detach::DetachedRun,
+        inspect::run_to_json,
         recording::RecordingSummary,
-        run_json::run_to_json,
-        start::{self, RunAttachment, RunOutcome, StartRequest},
+        start::{self, DetachedRun, RunAttachment, RunOutcome, StartRequest},
     },
 };
 
@@ -92,7 +91,7 @@ pub fn report_outcome(outcome: &RunOutcome, output: CliOutput) -> Exit {
             recording.iter().for_each(|recording| print_recording(recording, output));
         }
         RunOutcome::Queued(queued) if output.is_json() => {
-            output.print_json(&run_to_json(&queued.plan, &queued.state, &queued.warnings));
+            output.print_json(&run_to_json(queued.run.plan(), queued.run.state(), &queued.warnings));
         }
         RunOutcome::Queued(_) => {}
         RunOutcome::Detached(detached) => print_detached(detached, output),

@@ -22,7 +22,7 @@ use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
-use skein_app::{runs::file_changes::FileChangeWatcher, state};
+use skein_app::{runs::follow::FileChangeWatcher, state};
 use skein_host::process::{self, LeftoverProcess, StateMark};
 
 use super::DemoError;

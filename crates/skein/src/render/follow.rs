@@ -19,8 +19,8 @@ use skein_app::{
             read_log_tail, warn_if_long,
         },
         fork::ForkPreview,
+        inspect::run_to_json,
         recording::RecordingSummary,
-        run_json::run_to_json,
         session::{SessionControl, SessionLeave},
     },
 };

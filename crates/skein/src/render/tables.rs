@@ -1,9 +1,9 @@
 //! Texts of forks, attempts and lists of runs for people.
 
 use skein_app::runs::{
-    attempt_logs::AttemptLogReader,
     fork::{ForkPreview, NAMED, list_steps},
-    list::{RunOwner, RunRow, is_left},
+    inspect::{RunOwner, RunRow, is_left},
+    logs::AttemptLogReader,
 };
 use skein_core::{
     engine::{AttemptId, AttemptRole, ForkSeed, RerunReason, format_utc},

@@ -6,7 +6,6 @@
 pub mod check;
 mod listing;
 mod reader;
-mod uses;
 
 use std::{cell::OnceCell, cmp::Reverse, collections::BTreeMap, path::PathBuf};
 
@@ -14,8 +13,8 @@ use skein_dialects::{CatalogKind, SourcePosition};
 
 pub use listing::CatalogListing;
 pub(crate) use listing::list_catalog;
+pub use listing::{CatalogUse, CatalogUses};
 pub use reader::{definition_patterns, find_collection};
-pub use uses::{CatalogUse, CatalogUses};
 
 use crate::project::DiskProject;
 

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use skein_app::runs::run_json::run_conditions;
+use skein_app::runs::inspect::run_conditions;
 use skein_core::{
     engine::{AttemptId, RunState, StepAt},
     ir::{RunStatus, StepStatus},
