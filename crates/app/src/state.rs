@@ -103,6 +103,18 @@ pub(crate) fn display_path(place: &Path) -> String {
     place.strip_prefix(here).unwrap_or(place).display().to_string()
 }
 
+/// Quotes a path so that a shell takes it as one word.
+pub fn quote_path(path: &Path) -> String {
+    let word = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+@%:,=".contains(c);
+    if !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
+        return word;
+    }
+    // A path with a leading dash would be taken for a flag.
+    let dot = if word.starts_with('-') { "./" } else { "" };
+    format!("'{dot}{}'", word.replace('\'', r"'\''"))
+}
+
 /// Returns the kind of error for a quarantined run: a store failure if acknowledged rows are lost.
 pub fn quarantine_kind(why: &str) -> AppErrorKind {
     if is_shortened(why) { AppErrorKind::Store } else { AppErrorKind::Refused }
@@ -193,4 +205,19 @@ pub fn acceptance_hint(given: Option<&Path>) -> String {
         "if you created it or trust its creator, `skein doctor --trust-state{state}` accepts it; otherwise remove it or choose \
          another with `--state DIR`"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_takes_a_quoted_path_as_one_word() {
+        let quoted = |path: &str| quote_path(Path::new(path));
+        assert_eq!(quoted("a/b-c.d"), "a/b-c.d");
+        assert_eq!(quoted("two words"), "'two words'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted("-x"), "'./-x'");
+        assert_eq!(quoted(""), "''");
+    }
 }

@@ -21,8 +21,7 @@ use skein_host::{
 
 use crate::{
     doctor::{DoctorFinding, TrialFile, format_bytes},
-    shell_words::quote_path,
-    state::{DATABASE, NAME, StateAdmissionError, acceptance_hint, check_link},
+    state::{DATABASE, NAME, StateAdmissionError, acceptance_hint, check_link, quote_path},
 };
 
 /// The limits of free space for a problem and for a warning.
@@ -149,7 +148,7 @@ fn check_permissions(home: &StateLocation) -> Vec<DoctorFinding> {
         let Ok(metadata) = fs::metadata(&path) else { continue };
         let mode = metadata.mode() & 0o777;
         let right = if metadata.is_dir() { "700" } else { "600" };
-        let hint = format!("chmod {right} {}", quote_path(&path.display().to_string()));
+        let hint = format!("chmod {right} {}", quote_path(&path));
         if metadata.uid() != me {
             let message = format!("{what} belongs to user {}, and this is user {me}: it is refused", metadata.uid());
             findings.push(DoctorFinding::problem(

@@ -6,7 +6,6 @@ use skein_app::{
     app::App,
     app_error::AppError,
     dead_letters::{self, DeadLetter, DeadLetterDetails, DeadLetterSettlement, SettlementKind},
-    shell_words::quote_shell_word,
 };
 use skein_core::engine::format_utc;
 
@@ -14,7 +13,7 @@ use super::run::{AttachOptions, report_outcome};
 use crate::{
     exit::Exit,
     render::{
-        commands::command_prefix,
+        commands::{command_prefix, quote_shell_word},
         follow::TerminalFrontEnd,
         live::{error_class_word, one_line, render_log_end},
         output::{CliOutput, OutputFormat},

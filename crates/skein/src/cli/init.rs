@@ -7,7 +7,7 @@ use serde_json::json;
 use skein_app::{
     app_error::AppError,
     init::{self, TemplateFormat},
-    shell_words::quote_path,
+    state::quote_path,
 };
 
 use crate::{exit::Exit, render::output::CliOutput};
@@ -53,7 +53,7 @@ pub fn run(arguments: &InitArguments, output: CliOutput) -> Result<Exit, AppErro
 
 /// Returns the commands that make sense now, ready to be typed.
 fn next_commands(folder: &Path) -> Vec<String> {
-    let there = (folder != Path::new(".")).then(|| format!("cd {}", quote_path(&folder.display().to_string())));
+    let there = (folder != Path::new(".")).then(|| format!("cd {}", quote_path(folder)));
     let commands = ["skein plan hello", "skein run hello", "skein doctor"].map(str::to_owned);
     there.into_iter().chain(commands).collect()
 }

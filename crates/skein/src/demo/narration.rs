@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use skein_app::shell_words::quote_path;
+use skein_app::state::quote_path;
 use skein_host::process::LeftoverProcess;
 
 use super::{KilledRun, verify::WorkerStart};
@@ -51,7 +51,7 @@ impl DemoNarrator {
     }
 
     pub fn print_cd(self, folder: &Path) {
-        self.print_command(&format!("cd {}", quote_path(&folder.display().to_string())));
+        self.print_command(&format!("cd {}", quote_path(folder)));
     }
 
     /// Reports that the engine is gone, and the workers that are still running.
@@ -85,7 +85,7 @@ impl DemoNarrator {
         let row = |command: String, what: &'static str| (command, what);
         let rows = match folder {
             Some(folder) => vec![
-                row(format!("cd {}", quote_path(&folder.display().to_string())), "all files, including the journal"),
+                row(format!("cd {}", quote_path(folder)), "all files, including the journal"),
                 row("cat demo.yaml agree.yaml".to_owned(), "the workflows, in two formats"),
                 row(format!("skein events {}", killed.run), "the events of the run"),
                 row(format!("skein runs {}", killed.run), "each step and its result"),

@@ -2,8 +2,6 @@
 
 use std::{path::Path, sync::OnceLock};
 
-use skein_app::shell_words::quote_shell_word;
-
 /// The words before the name of a command.
 static PREFIX: OnceLock<String> = OnceLock::new();
 
@@ -20,4 +18,25 @@ pub fn remember_flags(state: Option<&Path>, project: Option<&Path>) {
 /// Returns the words before the name of a command that is shown to be typed here.
 pub fn command_prefix() -> &'static str {
     PREFIX.get().map_or("skein", String::as_str)
+}
+
+/// Quotes a word for a shell, if necessary.
+pub fn quote_shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_can_be_pasted() {
+        assert_eq!(quote_shell_word("build"), "build");
+        assert_eq!(quote_shell_word("each[3]/child"), "'each[3]/child'");
+        assert_eq!(quote_shell_word("it's"), "'it'\\''s'");
+    }
 }

@@ -1,12 +1,12 @@
 //! Commands that a person may want next, ready to be pasted.
 
-use skein_app::{runs::fork::outermost_step, shell_words::quote_shell_word};
+use skein_app::runs::fork::outermost_step;
 use skein_core::{
     ir::{RunStatus, StepStatus},
     view::{RunView, StepReason, StepView, WaitpointView, WaitpointViewKind},
 };
 
-use crate::render::commands::command_prefix;
+use crate::render::commands::{command_prefix, quote_shell_word};
 
 /// Maximum number of answers that are offered.
 const ANSWERS: usize = 5;
