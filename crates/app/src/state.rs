@@ -21,13 +21,13 @@ use crate::app_error::{AppError, AppErrorKind};
 /// The name of the state folder in a project.
 pub const NAME: &str = ".skein";
 /// The file that makes a folder a state folder.
-pub const DATABASE: &str = "skein.db";
+pub(crate) const DATABASE: &str = "skein.db";
 /// Maximum number of runs that are searched by a prefix of their id.
 const LOOKED_AT: u32 = 10_000;
 
 /// The runs that match a text.
 #[derive(Debug)]
-pub enum RunLookup {
+pub(crate) enum RunLookup {
     One(Box<RunRow>),
     None { hint: Option<String> },
     Several(Vec<RunId>),
@@ -56,7 +56,7 @@ impl StateHandle {
     }
 
     /// Looks up a run by its id, or by a prefix of its id.
-    pub fn look_up_run(&self, text: &str) -> Result<RunLookup, StoreError> {
+    pub(crate) fn look_up_run(&self, text: &str) -> Result<RunLookup, StoreError> {
         if let Ok(id) = RunId::new(text)
             && let Some(row) = self.store.find_run(&id)?
         {
@@ -72,7 +72,7 @@ impl StateHandle {
     }
 
     /// Returns the folder with the files of a run.
-    pub fn run_folder(&self, run: &RunId) -> PathBuf {
+    pub(crate) fn run_folder(&self, run: &RunId) -> PathBuf {
         RunDir::run_path(&self.path, run)
     }
 
@@ -116,12 +116,12 @@ pub fn quote_path(path: &Path) -> String {
 }
 
 /// Returns the kind of error for a quarantined run: a store failure if acknowledged rows are lost.
-pub fn quarantine_kind(why: &str) -> AppErrorKind {
+pub(crate) fn quarantine_kind(why: &str) -> AppErrorKind {
     if is_shortened(why) { AppErrorKind::Store } else { AppErrorKind::Refused }
 }
 
 /// Returns the reason why a run cannot be claimed.
-pub fn refuse_claim(run: &RunId, error: ResumeError) -> AppError {
+pub(crate) fn refuse_claim(run: &RunId, error: ResumeError) -> AppError {
     match error {
         ResumeError::Claim(ClaimError::Owned(owner)) => {
             AppError::refused(format!("run `{run}` is being run by {owner}"))
@@ -145,7 +145,7 @@ fn refuse_quarantined(kind: AppErrorKind, run: &RunId, why: &str) -> AppError {
 }
 
 /// Refuses a run whose journal is shortened.
-pub fn refuse_shortened(row: &RunRow) -> Result<(), AppError> {
+pub(crate) fn refuse_shortened(row: &RunRow) -> Result<(), AppError> {
     match row.quarantined.as_ref().filter(|why| is_shortened(why)) {
         Some(why) => Err(refuse_claim(&row.run, ClaimError::Quarantined(why.clone()).into())),
         None => Ok(()),
@@ -153,7 +153,7 @@ pub fn refuse_shortened(row: &RunRow) -> Result<(), AppError> {
 }
 
 /// Returns the hint for a run whose journal is shortened.
-pub fn shortened_hint(run: &RunId) -> String {
+pub(crate) fn shortened_hint(run: &RunId) -> String {
     format!(
         "restore a complete copy of the state folder; or see what is left with `skein events {run}`, and repeat the \
          lost steps with `skein resume {run} --accept-shortened-journal`"
@@ -161,7 +161,7 @@ pub fn shortened_hint(run: &RunId) -> String {
 }
 
 /// Returns warnings about the runs whose journals are shortened.
-pub fn shortened_warnings(state: &StateHandle) -> Result<Vec<String>, AppError> {
+pub(crate) fn shortened_warnings(state: &StateHandle) -> Result<Vec<String>, AppError> {
     let shortened = state.store.list_shortened()?;
     let mut warnings: Vec<String> =
         shortened.iter().map(|(run, why)| format!("run {run} is set aside: {why}")).collect();
@@ -190,7 +190,7 @@ pub fn admit_folder(given: Option<&Path>, path: &Path) -> Result<(), StateAdmiss
 }
 
 /// Refuses a symbolic link: a repository may contain a link to the state folder of another project.
-pub fn check_link(given: Option<&Path>, path: &Path) -> Result<(), StateAdmissionError> {
+pub(crate) fn check_link(given: Option<&Path>, path: &Path) -> Result<(), StateAdmissionError> {
     let is_link = path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
     match is_link && given.is_none_or(|given| given.ends_with(NAME)) {
         true => Err(StateAdmissionError::Link(path.to_owned())),
@@ -199,7 +199,7 @@ pub fn check_link(given: Option<&Path>, path: &Path) -> Result<(), StateAdmissio
 }
 
 /// Returns the hint on accepting a state folder.
-pub fn acceptance_hint(given: Option<&Path>) -> String {
+pub(crate) fn acceptance_hint(given: Option<&Path>) -> String {
     let state = given.map(|given| format!(" --state {}", given.display())).unwrap_or_default();
     format!(
         "if you created it or trust its creator, `skein doctor --trust-state{state}` accepts it; otherwise remove it or choose \

@@ -44,13 +44,13 @@ pub struct PlanRequest {
 
 /// A workflow that was found, and the project that it is used in.
 #[derive(Debug)]
-pub struct LoadedWorkflow {
+pub(crate) struct LoadedWorkflow {
     pub project: DiskProject,
     pub report: SourceReport,
 }
 
 /// Finds a workflow by path or name and checks it.
-pub fn load_workflow(app: &App, text: &str) -> Result<LoadedWorkflow, AppError> {
+pub(crate) fn load_workflow(app: &App, text: &str) -> Result<LoadedWorkflow, AppError> {
     let project = app.open_project()?;
     let path = find_workflow_file(&project, text)?;
     if let Some(warning) = other_project_warning(&project, &path) {

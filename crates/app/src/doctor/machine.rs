@@ -31,11 +31,11 @@ use crate::{
 };
 
 /// Time limit of a program to print its version.
-pub const DEADLINE: Millis = Millis::from_secs(5);
+pub(crate) const DEADLINE: Millis = Millis::from_secs(5);
 
 /// The result of a query for the version of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ProgramStatus {
+pub(crate) enum ProgramStatus {
     /// It is not installed, with the reason.
     Missing(String),
     /// The first line of its output.
@@ -49,11 +49,11 @@ pub enum ProgramStatus {
     },
 }
 
-pub type ProgramStatuses = BTreeMap<&'static str, ProgramStatus>;
+pub(crate) type ProgramStatuses = BTreeMap<&'static str, ProgramStatus>;
 
 /// Returns the versions of the programs that workflows need, and of the agents that Skein has an adapter for. A program
 /// inside of the project is never used.
-pub fn query_versions(project: &Path, config: Option<&ProjectConfig>) -> ProgramStatuses {
+pub(crate) fn query_versions(project: &Path, config: Option<&ProjectConfig>) -> ProgramStatuses {
     let folder = ProbeFolder::create();
     let search = std::env::var_os("PATH").unwrap_or_default();
     let start = |(key, program): (&'static str, String)| {
@@ -85,7 +85,7 @@ pub fn query_versions(project: &Path, config: Option<&ProjectConfig>) -> Program
 }
 
 /// Checks the programs that workflows need without naming them.
-pub fn check_programs(answers: &ProgramStatuses) -> Vec<DoctorFinding> {
+pub(crate) fn check_programs(answers: &ProgramStatuses) -> Vec<DoctorFinding> {
     let one = |key: &'static str, what: &str, needed: bool| {
         let (message, hint) = match answers.get(key) {
             Some(ProgramStatus::Answered { path, line }) => {
@@ -105,7 +105,7 @@ pub fn check_programs(answers: &ProgramStatuses) -> Vec<DoctorFinding> {
     ]
 }
 
-pub fn check_agents(answers: &ProgramStatuses, config: Option<&ProjectConfig>) -> Vec<DoctorFinding> {
+pub(crate) fn check_agents(answers: &ProgramStatuses, config: Option<&ProjectConfig>) -> Vec<DoctorFinding> {
     let check = |agent: &&dyn AgentAdapter| Some(check_agent(*agent, answers.get(agent.program())?, config));
     agents::ALL.iter().filter_map(check).collect()
 }
@@ -163,7 +163,7 @@ const FIRST: Timestamp = Timestamp(1_767_225_600_000);
 /// Tolerated difference between the clocks of two processes.
 const SLACK: i64 = 60_000;
 
-pub fn check_limits(config: Option<&ProjectConfig>, newest: Option<Timestamp>) -> Vec<DoctorFinding> {
+pub(crate) fn check_limits(config: Option<&ProjectConfig>, newest: Option<Timestamp>) -> Vec<DoctorFinding> {
     let workers = config.and_then(|config| config.max_workers).unwrap_or(limits::WORKERS_DEFAULT);
     let mut findings = vec![
         check_open_files(getrlimit(Resource::Nofile).current, u64::from(workers)),
@@ -226,7 +226,7 @@ fn syscall_finding(call: &kernel_features::KernelFeature) -> DoctorFinding {
 /// The name of the findings about the sandbox.
 const CONFINEMENT: &str = "confinement";
 
-pub fn check_sandbox(config: Option<&ProjectConfig>) -> Vec<DoctorFinding> {
+pub(crate) fn check_sandbox(config: Option<&ProjectConfig>) -> Vec<DoctorFinding> {
     let allowed = config.is_some_and(|config| config.allow_unenforced.steps);
     let mut findings = vec![enforcement_finding(&probe::machine_enforcement(), allowed)];
     if getuid().is_root() {

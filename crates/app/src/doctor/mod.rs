@@ -71,7 +71,7 @@ impl DoctorFinding {
 }
 
 /// The findings of one area, with its title.
-pub type DoctorSection = (&'static str, Vec<DoctorFinding>);
+pub(crate) type DoctorSection = (&'static str, Vec<DoctorFinding>);
 
 /// The findings about this machine, by area.
 #[derive(Debug)]

@@ -29,7 +29,7 @@ const LEAST_SPACE: u64 = 64 << 20;
 const LITTLE_SPACE: u64 = 1 << 30;
 
 /// The place of the state folder.
-pub struct StateLocation {
+pub(crate) struct StateLocation {
     pub path: PathBuf,
     why: &'static str,
     /// The folder itself, or the nearest existing folder above it.
@@ -39,7 +39,7 @@ pub struct StateLocation {
 }
 
 impl StateLocation {
-    pub fn locate(given: Option<&Path>, root: &Path) -> StateLocation {
+    pub(crate) fn locate(given: Option<&Path>, root: &Path) -> StateLocation {
         let (path, why) = match given {
             Some(given) if std::env::var_os("SKEIN_STATE").is_some_and(|variable| variable == given.as_os_str()) => {
                 (given.to_owned(), "set by SKEIN_STATE")
@@ -52,27 +52,27 @@ impl StateLocation {
         StateLocation { path, why, there, given: given.map(Path::to_owned) }
     }
 
-    pub fn is_present(&self) -> bool {
+    pub(crate) fn is_present(&self) -> bool {
         self.path.is_dir()
     }
 
     /// Checks that this user created it on this machine or accepted it. Err: the reason why it is refused.
-    pub fn check_trust(&self) -> Result<(), StateAdmissionError> {
+    pub(crate) fn check_trust(&self) -> Result<(), StateAdmissionError> {
         check_link(self.given.as_deref(), &self.path)?;
         Ok(StateRegistry::from_environment().check(&self.path)?)
     }
 
-    pub fn acceptance_hint(&self) -> String {
+    pub(crate) fn acceptance_hint(&self) -> String {
         acceptance_hint(self.given.as_deref())
     }
 
     /// Returns true if it was ever used.
-    pub fn has_journal(&self) -> bool {
+    pub(crate) fn has_journal(&self) -> bool {
         self.path.join(DATABASE).exists()
     }
 }
 
-pub fn check_state_folder(home: &StateLocation) -> Vec<DoctorFinding> {
+pub(crate) fn check_state_folder(home: &StateLocation) -> Vec<DoctorFinding> {
     let none = if home.is_present() { "" } else { "; it does not exist yet, the first run creates it" };
     let mut findings = vec![DoctorFinding::ok("place", format!("{}, {}{none}", home.path.display(), home.why))];
     if home.path.exists() && !home.is_present() {
@@ -180,7 +180,7 @@ const SLOW_SYNC: Duration = Duration::from_millis(30);
 /// No disk is this fast: a layer above the disk reports syncs too early.
 const IMPOSSIBLE_SYNC: Duration = Duration::from_micros(10);
 
-pub fn check_sync(home: &StateLocation) -> Option<DoctorFinding> {
+pub(crate) fn check_sync(home: &StateLocation) -> Option<DoctorFinding> {
     // A folder that is not writable is reported elsewhere.
     let mut taken = measure_syncs(home).ok().filter(|taken| !taken.is_empty())?;
     taken.sort();
@@ -233,7 +233,7 @@ const READ_JOURNALS: usize = 100;
 const NAMED: usize = 3;
 
 /// Returns the findings, and the time when the newest run was started.
-pub fn check_journal(home: &StateLocation) -> (Vec<DoctorFinding>, Option<Timestamp>) {
+pub(super) fn check_journal(home: &StateLocation) -> (Vec<DoctorFinding>, Option<Timestamp>) {
     if !home.has_journal() {
         return (vec![DoctorFinding::ok("runs", "none yet")], None);
     }

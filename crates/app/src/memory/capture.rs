@@ -79,7 +79,7 @@ pub struct CaptureOutcome {
 }
 
 impl CaptureOutcome {
-    pub fn is_success(&self) -> bool {
+    pub(crate) fn is_success(&self) -> bool {
         self.outcome.as_ref().is_none_or(RunOutcome::is_success)
     }
 }

@@ -251,7 +251,7 @@ fn describe_ending(step: &PlanStepView) -> Option<String> {
 }
 
 /// Describes the rule that applies to a step, and its effect.
-pub fn describe_rules(step: &PlanStepView) -> Vec<String> {
+pub(crate) fn describe_rules(step: &PlanStepView) -> Vec<String> {
     let ruling = step
         .ruling
         .as_ref()
@@ -267,7 +267,7 @@ pub fn describe_rules(step: &PlanStepView) -> Vec<String> {
 }
 
 /// Describes the approvers, and the number of them that is needed.
-pub fn describe_approvers(approvers: &[String], quorum: u32) -> String {
+pub(crate) fn describe_approvers(approvers: &[String], quorum: u32) -> String {
     match (approvers, quorum) {
         ([], 1) => "a person".to_owned(),
         ([], n) => format!("{n} people"),

@@ -4,7 +4,7 @@
 //! lists its assumptions, and unknown values are listed as such.
 
 pub mod facts;
-pub mod missing_env;
+pub(crate) mod missing_env;
 mod step;
 pub mod wording;
 
@@ -115,7 +115,7 @@ pub struct ConfinementView {
 impl PlanView {
     /// Builds the view. `found`: the drivers of the plan's tools. `enforced`: the sandbox enforcement of this machine,
     /// or the reason why there is none.
-    pub fn from_plan(
+    pub(crate) fn from_plan(
         plan: &Plan,
         config: &ProjectConfig,
         found: &ToolResolutions,
@@ -258,7 +258,7 @@ pub struct ItemEstimate {
 }
 
 impl CostEstimate {
-    pub fn from_definition(definition: &PlanDefinition, config: &config::EstimateConfig) -> CostEstimate {
+    pub(crate) fn from_definition(definition: &PlanDefinition, config: &config::EstimateConfig) -> CostEstimate {
         let starts = definition.count_worker_starts(|worker| matches!(worker, WorkerSpec::Agent { .. }));
         let per_item: Vec<ItemEstimate> = starts
             .items
@@ -336,7 +336,7 @@ pub struct HookGrantView {
 }
 
 impl HookView {
-    pub fn new(hook: &WorkflowHook, workflow: &Workflow, config: &ProjectConfig) -> HookView {
+    pub(crate) fn new(hook: &WorkflowHook, workflow: &Workflow, config: &ProjectConfig) -> HookView {
         let may = HookGrantView::from_action(&hook.action, workflow, config);
         HookView { when: hook.when, does: describe_hook_action(&hook.action, config), may }
     }

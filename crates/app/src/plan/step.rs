@@ -483,7 +483,7 @@ pub struct FallbackAgentView {
 }
 
 /// Returns all agents of a step, in their order. Empty if there is only one.
-pub fn build_fallback_views(step: &Step, worker: &WorkerSpec, config: &ProjectConfig) -> Vec<FallbackAgentView> {
+pub(crate) fn build_fallback_views(step: &Step, worker: &WorkerSpec, config: &ProjectConfig) -> Vec<FallbackAgentView> {
     let names = fallback::named_agents(step);
     let WorkerSpec::Agent { name, program, capabilities, .. } = worker else { return Vec::new() };
     let key = AgentSettings::settings_key(name.as_deref(), program.as_deref());

@@ -16,7 +16,7 @@ use skein_host::executor::default_agent_model;
 use crate::project::config::{self, ProjectConfig};
 
 /// Describes a worker, as far as the workflow and the project define it.
-pub fn describe_worker(worker: &WorkerSpec, config: &ProjectConfig) -> String {
+pub(crate) fn describe_worker(worker: &WorkerSpec, config: &ProjectConfig) -> String {
     match worker {
         WorkerSpec::Agent { name: Some(name), program, .. } => {
             let known = config.agents.get(name).and_then(|agent| agent.worker.as_ref());
@@ -59,7 +59,7 @@ pub fn describe_kind(kind: &StepKindSpec) -> String {
 }
 
 /// Renders one argument of a command; quoted if it would read as several.
-pub fn render_argument(argument: &Expr) -> String {
+pub(crate) fn render_argument(argument: &Expr) -> String {
     match argument.as_literal().and_then(LiteralValue::as_str) {
         Some(text) if !text.is_empty() && !text.contains(char::is_whitespace) => text.to_owned(),
         _ => render_expression(argument),
@@ -67,7 +67,7 @@ pub fn render_argument(argument: &Expr) -> String {
 }
 
 /// Returns the model of the step, else that of the agent, else the default of the agent's program, if it has one.
-pub fn resolve_model(step: &Step, worker: &WorkerSpec, config: &ProjectConfig) -> Option<String> {
+pub(crate) fn resolve_model(step: &Step, worker: &WorkerSpec, config: &ProjectConfig) -> Option<String> {
     let WorkerSpec::Agent { name, model, program, .. } = worker else { return None };
     let agent = name.as_ref().and_then(|name| config.agents.get(name));
     let program = program.as_ref().or(agent.and_then(|agent| agent.worker.as_ref()));
@@ -77,7 +77,7 @@ pub fn resolve_model(step: &Step, worker: &WorkerSpec, config: &ProjectConfig) -
     known.cloned().or_else(|| default_agent_model(step, program?).map(str::to_owned))
 }
 
-pub fn list_capabilities(worker: &WorkerSpec) -> Vec<&'static str> {
+pub(crate) fn list_capabilities(worker: &WorkerSpec) -> Vec<&'static str> {
     let (WorkerSpec::Agent { capabilities, .. } | WorkerSpec::Script { capabilities, .. }) = worker else {
         return Vec::new();
     };
@@ -90,7 +90,7 @@ pub fn list_capabilities(worker: &WorkerSpec) -> Vec<&'static str> {
     capabilities.iter().map(word).collect()
 }
 
-pub fn list_tools(worker: &WorkerSpec) -> Vec<String> {
+pub(crate) fn list_tools(worker: &WorkerSpec) -> Vec<String> {
     match worker {
         WorkerSpec::Agent { tools, .. } => tools.clone(),
         _ => Vec::new(),
@@ -98,7 +98,7 @@ pub fn list_tools(worker: &WorkerSpec) -> Vec<String> {
 }
 
 /// Describes the source of a secret, if the project sets it.
-pub fn describe_secret_source(name: &str, config: &ProjectConfig) -> Option<String> {
+pub(crate) fn describe_secret_source(name: &str, config: &ProjectConfig) -> Option<String> {
     config.find_secret(name).map(|secret| match secret {
         config::SecretSourceConfig::Env(variable) => format!("the environment variable {variable}"),
         config::SecretSourceConfig::File(path) => format!("the file {path}"),
@@ -106,7 +106,7 @@ pub fn describe_secret_source(name: &str, config: &ProjectConfig) -> Option<Stri
 }
 
 /// Renders an expression as it was written, or as JSON if it has no source text.
-pub fn render_expression(expr: &Expr) -> String {
+pub(crate) fn render_expression(expr: &Expr) -> String {
     match expr.node() {
         _ if !expr.source().trim().is_empty() => expr.source().trim().to_owned(),
         ExprNode::Literal { value, .. } => value.to_value().to_string(),
@@ -147,14 +147,14 @@ fn render_reference(root: &ReferenceRoot) -> String {
 }
 
 /// Renders an expression that gives text, for people.
-pub fn render_prose(expr: &Expr) -> String {
+pub(crate) fn render_prose(expr: &Expr) -> String {
     match expr.as_literal().and_then(LiteralValue::as_str) {
         Some(text) => text.trim().to_owned(),
         _ => render_expression(expr),
     }
 }
 
-pub fn list_approvers(approvers: &[Approver]) -> Vec<String> {
+pub(crate) fn list_approvers(approvers: &[Approver]) -> Vec<String> {
     let name = |approver: &Approver| match approver {
         Approver::Role(role) => format!("role {role}"),
         Approver::User(user) => user.clone(),
@@ -162,7 +162,7 @@ pub fn list_approvers(approvers: &[Approver]) -> Vec<String> {
     approvers.iter().map(name).collect()
 }
 
-pub fn render_target(target: &RouteTarget) -> String {
+pub(crate) fn render_target(target: &RouteTarget) -> String {
     match target {
         RouteTarget::Step(id) => id.to_string(),
         RouteTarget::End => "the end".to_owned(),
@@ -204,7 +204,7 @@ pub enum OutcomeConsequence {
 
 impl OutcomeConsequence {
     /// Returns the consequence of an outcome that is not a success.
-    pub fn from_effect(effect: OutcomeEffect) -> OutcomeConsequence {
+    pub(crate) fn from_effect(effect: OutcomeEffect) -> OutcomeConsequence {
         match effect {
             OutcomeEffect { then: OutcomeAction::Abort, .. } => OutcomeConsequence::Stop,
             OutcomeEffect { then: OutcomeAction::Undo, .. } => OutcomeConsequence::StopAndUndo,
@@ -216,7 +216,7 @@ impl OutcomeConsequence {
     }
 
     /// Returns the consequence of a gate that nobody decides in time.
-    pub fn from_gate_timeout(gate: &GateSpec, expired: OutcomeEffect) -> OutcomeConsequence {
+    pub(crate) fn from_gate_timeout(gate: &GateSpec, expired: OutcomeEffect) -> OutcomeConsequence {
         match &gate.on_timeout {
             GateTimeout::Expire => OutcomeConsequence::from_effect(expired),
             GateTimeout::Reject => OutcomeConsequence::Reject,
@@ -230,7 +230,7 @@ impl OutcomeConsequence {
     }
 
     /// Returns the consequence of a wait whose signal does not arrive in time.
-    pub fn from_wait_timeout(timeout: &WaitTimeout, expired: OutcomeEffect) -> OutcomeConsequence {
+    pub(crate) fn from_wait_timeout(timeout: &WaitTimeout, expired: OutcomeEffect) -> OutcomeConsequence {
         match timeout {
             WaitTimeout::Expire => OutcomeConsequence::from_effect(expired),
             WaitTimeout::Cancel => OutcomeConsequence::Cancel,

@@ -38,7 +38,7 @@ struct AgentFile {
 }
 
 /// Finds an agent by its name. None: the agent is defined neither in `skein.toml` nor in a file.
-pub fn find_agent(name: &str, project: &DiskProject) -> Option<config::AgentConfig> {
+pub(crate) fn find_agent(name: &str, project: &DiskProject) -> Option<config::AgentConfig> {
     let own = project.config.agents.get(name).cloned();
     let entries = project.shelf(CatalogKind::Agent).find_all(name);
     let file = entries.into_iter().find_map(|entry| read_agent_file(entry, project));
@@ -57,7 +57,7 @@ pub fn find_agent(name: &str, project: &DiskProject) -> Option<config::AgentConf
 }
 
 /// Returns the configuration of a project, completed with the definitions of the plan's agents.
-pub fn resolve_agents(plan: &Plan, project: &DiskProject) -> config::ProjectConfig {
+pub(crate) fn resolve_agents(plan: &Plan, project: &DiskProject) -> config::ProjectConfig {
     let mut config = project.config.clone();
     for step in plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps) {
         let StepKindSpec::Work(work) = &step.kind else { continue };
@@ -160,7 +160,7 @@ struct ContextModuleSelectors {
 }
 
 /// Looks up the texts that a step's agent is given.
-pub fn collect_agent_context(
+pub(crate) fn collect_agent_context(
     workflow: &Workflow,
     step: &Step,
     worker: &WorkerSpec,
@@ -180,7 +180,7 @@ pub fn collect_agent_context(
     }
 }
 
-pub fn read_context_module(project: &DiskProject, reference: &str) -> Option<ContextModule> {
+pub(crate) fn read_context_module(project: &DiskProject, reference: &str) -> Option<ContextModule> {
     let name = reference.strip_prefix("ctx:")?;
     let file = find_in_folders(&project.root, &MODULES, &format!("{name}.md"))?;
     let source = project.read_source(&file).ok()?;

@@ -3,13 +3,13 @@
 //! Owns the resolution of the plan's agents and tools, of the folders its steps may work in and of their secrets. All
 //! problems are reported at once, and the run is not started.
 
-pub mod agent_config;
+pub(crate) mod agent_config;
 pub mod channels;
 pub mod probe;
 pub mod resolve;
-pub mod run_folders;
-pub mod run_inputs;
-pub mod secret_access;
+pub(crate) mod run_folders;
+pub(crate) mod run_inputs;
+pub(crate) mod secret_access;
 
 use std::{
     ffi::OsStr,
@@ -54,7 +54,7 @@ use crate::{
 
 /// The parameters of a request to run a workflow.
 #[derive(Debug)]
-pub struct RunRequest<'a> {
+pub(crate) struct RunRequest<'a> {
     pub source: &'a str,
     pub workspace: Option<&'a Path>,
     pub allowed: &'a [PathBuf],
@@ -68,14 +68,14 @@ pub struct RunRequest<'a> {
 
 /// The reasons why a run cannot be started.
 #[derive(Debug)]
-pub struct RunPreparationError {
+pub(crate) struct RunPreparationError {
     pub problems: Vec<String>,
     /// The secrets among them that were refused by an access rule.
     pub refused: Vec<SecretRefusal>,
 }
 
 /// Returns the settings of a run, or all problems that prevent it.
-pub fn prepare_run(
+pub(crate) fn prepare_run(
     plan: &Plan,
     project: &DiskProject,
     request: RunRequest<'_>,
@@ -203,7 +203,7 @@ fn has_git() -> bool {
 }
 
 /// Returns the source of a secret of the project.
-pub fn secret_source(from: &config::SecretSourceConfig, project: &Path) -> secret::SecretSource {
+pub(crate) fn secret_source(from: &config::SecretSourceConfig, project: &Path) -> secret::SecretSource {
     match from {
         config::SecretSourceConfig::Env(variable) => secret::SecretSource::Env(variable.clone()),
         config::SecretSourceConfig::File(path) => secret::SecretSource::File(project.join(path)),

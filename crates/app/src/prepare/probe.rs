@@ -36,7 +36,7 @@ const MOST: u64 = 4096;
 
 /// A program that was started, and has not answered yet.
 #[derive(Debug)]
-pub struct ProgramProbe {
+pub(crate) struct ProgramProbe {
     log: PathBuf,
     handle: ProcessHandle,
     ended: Receiver<ProcessReport>,
@@ -45,7 +45,7 @@ pub struct ProgramProbe {
 
 /// The output and the exit status of the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProbeOutput {
+pub(crate) struct ProbeOutput {
     pub status: i32,
     pub text: String,
     /// The reason why it failed, as text.
@@ -54,17 +54,17 @@ pub struct ProbeOutput {
 
 impl ProbeOutput {
     /// Returns the first line of the output.
-    pub fn first_line(&self) -> String {
+    pub(crate) fn first_line(&self) -> String {
         self.text.lines().next().unwrap_or_default().chars().take(100).collect()
     }
 }
 
 /// A temporary folder for the output of programs, removed when this is dropped.
 #[derive(Debug)]
-pub struct ProbeFolder(PathBuf);
+pub(crate) struct ProbeFolder(PathBuf);
 
 impl ProbeFolder {
-    pub fn create() -> Result<ProbeFolder, UnusableReason> {
+    pub(crate) fn create() -> Result<ProbeFolder, UnusableReason> {
         let path = std::env::temp_dir().join(format!("skein-probe-{}", new_run_id()));
         let created = DirBuilder::new().mode(0o700).create(&path);
         created.map_err(|error| format!("`{}` cannot be created: {error}", path.display()))?;
@@ -72,7 +72,13 @@ impl ProbeFolder {
     }
 
     /// Starts a program. Its output is kept in a file named `word`.
-    pub fn start_program(&self, word: &str, program: &Path, arguments: Vec<OsString>, limit: Millis) -> ProgramProbe {
+    pub(crate) fn start_program(
+        &self,
+        word: &str,
+        program: &Path,
+        arguments: Vec<OsString>,
+        limit: Millis,
+    ) -> ProgramProbe {
         let state = StateMark::new("question").expect("letters are a mark");
         let run = RunId::new("question").expect("letters are a name");
         let log = self.0.join(word);
@@ -96,7 +102,7 @@ impl Drop for ProbeFolder {
 
 impl ProgramProbe {
     /// Waits for the program to end. Err: it did not end by itself, or could not be started.
-    pub fn wait_for_output(self) -> Result<ProbeOutput, UnusableReason> {
+    pub(crate) fn wait_for_output(self) -> Result<ProbeOutput, UnusableReason> {
         let Ok(ended) = self.ended.recv_timeout(PATIENCE + Duration::from_millis(self.limit.0)) else {
             self.handle.kill();
             return Err("it did not end in time".into());
@@ -141,7 +147,7 @@ pub fn launcher() -> &'static Result<SandboxLauncher, SandboxProbeError> {
 }
 
 /// Returns the level of sandbox enforcement of this machine, or the reason why there is none.
-pub fn machine_enforcement() -> Result<SandboxEnforcement, SandboxProbeError> {
+pub(crate) fn machine_enforcement() -> Result<SandboxEnforcement, SandboxProbeError> {
     launcher().as_ref().map_err(SandboxProbeError::clone)?.enforcement().clone()
 }
 
@@ -151,7 +157,7 @@ pub fn is_fully_enforced() -> bool {
 }
 
 /// Returns a warning about the files that workers can reach on this machine, if it does not enforce whole sandboxes.
-pub fn unenforced_warning() -> Option<String> {
+pub(crate) fn unenforced_warning() -> Option<String> {
     let reach = "a worker can read the state folder and, if it may write to the folder around it, change it; see docs/security.md";
     match machine_enforcement() {
         Ok(SandboxEnforcement::Full) => None,

@@ -24,7 +24,7 @@ use crate::{app_error::AppError, state::StateHandle};
 
 /// The reason why a run cannot lock its context folder.
 #[derive(Debug)]
-pub enum ContextHoldError {
+pub(crate) enum ContextHoldError {
     /// Another run is using it, and will release it.
     InUse(String),
     /// It lies inside of or around the context folder of another run.
@@ -32,21 +32,21 @@ pub enum ContextHoldError {
 }
 
 impl ContextHoldError {
-    pub fn message(&self) -> &str {
+    pub(crate) fn message(&self) -> &str {
         match self {
             ContextHoldError::InUse(message) | ContextHoldError::Nested(message) => message,
         }
     }
 
     /// Refuses a command for this reason.
-    pub fn refuse(&self) -> AppError {
+    pub(crate) fn refuse(&self) -> AppError {
         let hint = "wait until it ends, cancel it, or use another folder with `--context`";
         AppError::refused(self.message()).with_hint(hint)
     }
 }
 
 /// Locks the context folder for a run, or returns the run that holds it.
-pub fn hold_context(
+pub(crate) fn hold_context(
     contexts: &ContextLocks,
     state: &StateHandle,
     run: &RunId,
@@ -66,7 +66,7 @@ pub fn hold_context(
 
 /// Locks the context folder once the run that holds it has ended. Meanwhile the run is queued; cancelling the run also
 /// ends this wait.
-pub fn hold_context_when_free(
+pub(crate) fn hold_context_when_free(
     contexts: &ContextLocks,
     state: &StateHandle,
     run: &RunId,
@@ -87,7 +87,7 @@ pub fn hold_context_when_free(
 }
 
 /// Returns a warning that a run does not start yet, with the reason.
-pub fn queued_warning(run: &RunId, taken: &ContextHoldError) -> String {
+pub(crate) fn queued_warning(run: &RunId, taken: &ContextHoldError) -> String {
     format!(
         "run {run} is queued: {}. It starts when that run is over; a run with `--context DIR` starts at once",
         taken.message()
@@ -95,7 +95,7 @@ pub fn queued_warning(run: &RunId, taken: &ContextHoldError) -> String {
 }
 
 /// Returns the reason why a queued run does not start, if it waits for its context folder.
-pub fn explain_queued(state: &StateHandle, row: &RunRow, plan: &Plan) -> Option<String> {
+pub(crate) fn explain_queued(state: &StateHandle, row: &RunRow, plan: &Plan) -> Option<String> {
     let settings = RunSettings::from_json(&row.about).ok()?;
     let directory = settings.context_directory(plan)?;
     let workspace = settings.workspace_grants(&state.path).ok()?.open_folder(None).ok()?;
@@ -139,12 +139,12 @@ fn describe_holder(state: &StateHandle, run: &RunId, folder: &str, directory: &s
 }
 
 /// Returns the folder of a run's files, which may not exist.
-pub fn files_root(state: &StateHandle, run: &RunId) -> PathBuf {
+pub(crate) fn files_root(state: &StateHandle, run: &RunId) -> PathBuf {
     RunDir::files_path(&state.run_folder(run))
 }
 
 /// Returns the plan with the path of the run's files as a parameter, if its workflow uses files.
-pub fn bind_files_root(plan: &Plan, state: &StateHandle, run: &RunId) -> Plan {
+pub(crate) fn bind_files_root(plan: &Plan, state: &StateHandle, run: &RunId) -> Plan {
     match has_files(&plan.definition.root().workflow) {
         true => plan.definition.plan_with_parameters(with_root_parameter(&plan.parameters, &files_root(state, run))),
         false => plan.clone(),
@@ -152,7 +152,7 @@ pub fn bind_files_root(plan: &Plan, state: &StateHandle, run: &RunId) -> Plan {
 }
 
 /// Copies the files that the workflow takes into the run's folder.
-pub fn stage_files(state: &StateHandle, launch: &RunLaunch, settings: &RunSettings) -> Result<(), AppError> {
+pub(crate) fn stage_files(state: &StateHandle, launch: &RunLaunch, settings: &RunSettings) -> Result<(), AppError> {
     let workflow = &launch.plan.definition.root().workflow;
     if !has_files(workflow) {
         return Ok(());

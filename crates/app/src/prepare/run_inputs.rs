@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Reads the given parameters; `--param` wins over the file. Returns all reasons if some cannot be read.
-pub fn read_parameters(pairs: &[String], file: Option<&Path>, schema: &Schema) -> Result<Value, AppError> {
+pub(crate) fn read_parameters(pairs: &[String], file: Option<&Path>, schema: &Schema) -> Result<Value, AppError> {
     let mut wrong = Vec::new();
     let given = file.map(read_parameter_file).transpose();
     let mut parameters = given.unwrap_or_else(|error| {
@@ -64,7 +64,7 @@ fn parse_parameter(name: &str, text: &str, schema: &Schema) -> Value {
 }
 
 /// Returns true if a workflow with these inputs takes a parameter of this name: it declares it, or takes any.
-pub fn accepts_parameter(inputs: &Schema, name: &str) -> bool {
+pub(crate) fn accepts_parameter(inputs: &Schema, name: &str) -> bool {
     let Some(document) = inputs.document() else { return false };
     let takes_others = match document.get("additionalProperties") {
         Some(others) => *others != Value::Bool(false),
@@ -75,7 +75,7 @@ pub fn accepts_parameter(inputs: &Schema, name: &str) -> bool {
 }
 
 /// Returns a hint on passing a list or an object that was passed as plain text.
-pub fn suggest_json(name: &str, given: &Value, inputs: &Schema) -> Option<String> {
+pub(crate) fn suggest_json(name: &str, given: &Value, inputs: &Schema) -> Option<String> {
     let text = given.get(name)?.as_str()?;
     let items: Vec<&str> = text.split(',').map(str::trim).collect();
     let example = match inputs.property(name)?.get("type")?.as_str()? {
@@ -95,7 +95,7 @@ const MOST_BYTES: usize = 64 * 1024;
 const DEEPEST: usize = 16;
 
 /// Returns the `context` of a run of this plan, or null if the plan reads none of it.
-pub fn bind_context(plan: &Plan, project: &DiskProject) -> Value {
+pub(crate) fn bind_context(plan: &Plan, project: &DiskProject) -> Value {
     let (names, whole) = plan.definition.context_reads();
     if names.is_empty() && !whole {
         return Value::Null;

@@ -22,7 +22,7 @@ const MOST: usize = 100_000;
 
 /// The files that a search found, and the folders that it could not read.
 #[derive(Debug, Default)]
-pub struct SourceSearchResult {
+pub(crate) struct SourceSearchResult {
     pub files: Vec<PathBuf>,
     /// Files that define tools, drivers, actions and routines.
     pub described: Vec<PathBuf>,
@@ -32,7 +32,7 @@ pub struct SourceSearchResult {
 
 /// Finds all files below a folder that may be workflows, sorted. Links are not followed: they could lead out of the
 /// folder, or form a cycle.
-pub fn find_sources(folder: &Path) -> SourceSearchResult {
+pub(crate) fn find_sources(folder: &Path) -> SourceSearchResult {
     let mut found = SourceSearchResult::default();
     found.walk_folder(folder, DEEPEST);
     found.files.sort();
@@ -102,7 +102,7 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// Returns the text of an operating system error without its number.
-pub fn describe_io_error(error: &io::Error) -> String {
+pub(crate) fn describe_io_error(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "there is no such file".to_owned(),
         io::ErrorKind::PermissionDenied => "reading it is not permitted".to_owned(),

@@ -214,7 +214,7 @@ const SLACK: Millis = Millis::from_secs(1);
 /// taken: the run may end because of such a decision, and its author must still get a reply.
 #[must_use = "dropping the receiver stops it"]
 #[derive(Debug, Default)]
-pub struct DecisionReceiver {
+pub(crate) struct DecisionReceiver {
     stopped: Arc<Mutex<bool>>,
 }
 
@@ -230,7 +230,7 @@ fn lock_stopped(stopped: &Mutex<bool>) -> MutexGuard<'_, bool> {
 }
 
 /// Starts to take decisions of other users, if the project of a run names a group for them.
-pub fn receive_decisions(app: &App, state: &StateHandle, project: &Path) -> DecisionReceiver {
+pub(crate) fn receive_decisions(app: &App, state: &StateHandle, project: &Path) -> DecisionReceiver {
     let receiver = DecisionReceiver::default();
     let inbox = DecisionInbox::new(&state.path);
     let path = project.join(config::NAME);
@@ -348,7 +348,7 @@ fn send_decision(
 }
 
 /// Finds the inbox that this user has to use: that of a state folder of another user, if it accepts decisions.
-pub fn find_foreign_inbox(app: &App) -> Option<DecisionInbox> {
+pub(crate) fn find_foreign_inbox(app: &App) -> Option<DecisionInbox> {
     let path = app.state_path();
     let owner = fs::metadata(&path).ok()?.uid();
     let inbox = DecisionInbox::new(&path);
@@ -357,7 +357,7 @@ pub fn find_foreign_inbox(app: &App) -> Option<DecisionInbox> {
 
 /// Leaves a decision for the owner of the state folder, and waits for the reply. None: there is none yet, and the
 /// decision is applied when the owner resumes the run.
-pub fn leave_decision(inbox: &DecisionInbox, request: &DecisionRequest) -> Result<Option<String>, AppError> {
+pub(crate) fn leave_decision(inbox: &DecisionInbox, request: &DecisionRequest) -> Result<Option<String>, AppError> {
     // Watches before the request is left, so that no reply is missed.
     let changes = FileChangeWatcher::watch_folder(&inbox.answers_folder())
         .map_err(|error| AppError::bug(format!("cannot watch the inbox for replies: {error}")))?;

@@ -125,7 +125,7 @@ pub enum ExecutionEnd {
 
 impl FollowEnd {
     /// Returns the end of an operation that followed its own run.
-    pub fn to_execution_end(&self, state: &RunState, stopped: bool) -> Result<ExecutionEnd, AppError> {
+    pub(crate) fn to_execution_end(&self, state: &RunState, stopped: bool) -> Result<ExecutionEnd, AppError> {
         Ok(match self {
             FollowEnd::Closed if state.status() == RunStatus::Succeeded => ExecutionEnd::Succeeded,
             FollowEnd::Closed if stopped && state.cancel.is_some() => ExecutionEnd::Stopped,
@@ -146,22 +146,22 @@ impl FollowEnd {
 }
 
 /// A message, and the run that it concerns; none: all runs.
-pub type RunFollowEvent = (Option<RunId>, FollowEvent);
+pub(crate) type RunFollowEvent = (Option<RunId>, FollowEvent);
 
 /// Inbox of messages. Messages about a run that is not followed yet are kept until it is.
 #[derive(Debug)]
-pub struct FollowInbox {
+pub(crate) struct FollowInbox {
     events: Receiver<RunFollowEvent>,
     later: RefCell<VecDeque<RunFollowEvent>>,
 }
 
 impl FollowInbox {
-    pub fn new(events: Receiver<RunFollowEvent>) -> FollowInbox {
+    pub(crate) fn new(events: Receiver<RunFollowEvent>) -> FollowInbox {
         FollowInbox { events, later: RefCell::default() }
     }
 
     /// Returns the next message about any run.
-    pub fn next_event(&self) -> Result<RunFollowEvent, RecvError> {
+    pub(crate) fn next_event(&self) -> Result<RunFollowEvent, RecvError> {
         let delayed = self.later.borrow_mut().pop_front();
         delayed.map_or_else(|| self.events.recv(), Ok)
     }
@@ -185,7 +185,7 @@ impl FollowInbox {
 }
 
 /// Returns a watcher that passes on the events of the host.
-pub fn new_watcher(to: Sender<RunFollowEvent>) -> HostWatcher {
+pub(crate) fn new_watcher(to: Sender<RunFollowEvent>) -> HostWatcher {
     Box::new(move |event| {
         let (run, event) = match event {
             HostEvent::Row { running, batch } => (Some(running.run), FollowEvent::Row(Arc::clone(batch))),
@@ -415,7 +415,7 @@ impl FileChangeWatcher {
     }
 
     /// Watches the journal of a state folder.
-    pub fn watch_journal(state: &Path) -> io::Result<FileChangeWatcher> {
+    pub(crate) fn watch_journal(state: &Path) -> io::Result<FileChangeWatcher> {
         FileChangeWatcher::watch_folder(state)
     }
 

@@ -252,7 +252,7 @@ pub fn follow_run(app: &App, run: &str, front_end: &dyn RunFrontEnd) -> Result<(
 }
 
 /// Parses a time and formats it in UTC, so that times can be compared as text.
-pub fn parse_past_time(text: &str) -> Result<String, AppError> {
+pub(crate) fn parse_past_time(text: &str) -> Result<String, AppError> {
     if let Ok(ago) = DurationUnits::All.parse(text) {
         let now = Clock::default().now().0;
         return Ok(format_utc(Timestamp(now.saturating_sub(i64::try_from(ago.0).unwrap_or(i64::MAX)))));

@@ -266,7 +266,7 @@ impl AttemptLogs {
 }
 
 impl AttemptLogReader {
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.ended.is_none()
     }
 

@@ -65,11 +65,11 @@ struct ReplayQuestion {
 
 /// Handle of the recording thread: sends tasks to it.
 #[derive(Debug, Clone)]
-pub struct RecordingThread(Sender<RecordingTask>);
+pub(crate) struct RecordingThread(Sender<RecordingTask>);
 
 impl RecordingThread {
     /// Wraps the watcher to see its messages first. The thread is started by [`RecordingQueue::serve_tasks`].
-    pub fn new(mut inner: HostWatcher) -> (RecordingThread, HostWatcher, RecordingQueue) {
+    pub(crate) fn new(mut inner: HostWatcher) -> (RecordingThread, HostWatcher, RecordingQueue) {
         let (to, inbox) = channel();
         let tell = to.clone();
         let watcher: HostWatcher = Box::new(move |event| {
@@ -84,7 +84,7 @@ impl RecordingThread {
     }
 
     /// Waits until everything that has happened so far is recorded.
-    pub fn flush(&self) {
+    pub(crate) fn flush(&self) {
         let (done, wait) = channel();
         if self.0.send(RecordingTask::Flush(done)).is_ok() {
             let _ = wait.recv();
@@ -161,12 +161,12 @@ fn is_recorded(opening: &WaitpointState) -> bool {
 
 /// The queue of tasks of the recording thread.
 #[derive(Debug)]
-pub struct RecordingQueue(Receiver<RecordingTask>);
+pub(crate) struct RecordingQueue(Receiver<RecordingTask>);
 
 impl RecordingQueue {
     /// Starts the thread that does the tasks until all senders are gone. `someone`: a person is there to answer
     /// questions that were not recorded.
-    pub fn serve_tasks(
+    pub(crate) fn serve_tasks(
         self,
         store: Arc<dyn Store>,
         host: Weak<Host>,
@@ -191,7 +191,7 @@ impl RecordingQueue {
 }
 
 /// Records the decisions that people have made in a run so far, if it is recorded.
-pub fn record_decisions(store: &dyn Store, run: &RunId, observer: &dyn OperationObserver) {
+pub(crate) fn record_decisions(store: &dyn Store, run: &RunId, observer: &dyn OperationObserver) {
     if let Err(error) = try_record_decisions(store, run) {
         observer.warn(&format!("decisions were not recorded: {}", error.message));
     }
@@ -245,7 +245,7 @@ fn send_all_inputs(host: &Host, question: &ReplayQuestion, recorded: &RecordedDe
 }
 
 /// Creates the folder of a recording.
-pub fn create_recording(path: &Path, plan: &Plan) -> Result<PathBuf, AppError> {
+pub(crate) fn create_recording(path: &Path, plan: &Plan) -> Result<PathBuf, AppError> {
     let workflow = &plan.definition.root().workflow;
     let identity = json!({
         "id": workflow.id.to_string(),
@@ -256,7 +256,7 @@ pub fn create_recording(path: &Path, plan: &Plan) -> Result<PathBuf, AppError> {
 }
 
 /// Opens an existing recording.
-pub fn open_recording(path: &Path) -> Result<PathBuf, AppError> {
+pub(crate) fn open_recording(path: &Path) -> Result<PathBuf, AppError> {
     recording_path(Recording::open(path))
 }
 
@@ -279,7 +279,7 @@ pub struct RecordingSummary {
 
 impl RecordingSummary {
     /// Summarises an ended run and the runs that it retried. None: it was neither recorded nor replayed.
-    pub fn from_runs(settings: &RunSettings, state: &Path, runs: &[RunId]) -> Option<RecordingSummary> {
+    pub(crate) fn from_runs(settings: &RunSettings, state: &Path, runs: &[RunId]) -> Option<RecordingSummary> {
         let (folder, replayed) = match (&settings.record, &settings.replay) {
             (Some(folder), _) => (folder.clone(), false),
             (None, Some(folder)) => (folder.clone(), true),

@@ -67,7 +67,7 @@ pub(crate) struct HostSession {
 }
 
 impl HostSession {
-    pub fn new(
+    pub(crate) fn new(
         app: &App,
         state: &StateHandle,
         secrets: Secrets,
@@ -98,7 +98,7 @@ impl HostSession {
     }
 
     /// Gives the front end control over these runs, in the name of a user.
-    pub fn attach(&self, runs: Vec<RunId>, user: &str, front_end: &dyn RunFrontEnd) -> Result<(), AppError> {
+    pub(crate) fn attach(&self, runs: Vec<RunId>, user: &str, front_end: &dyn RunFrontEnd) -> Result<(), AppError> {
         runs.into_iter().for_each(|run| self.add_run(run));
         front_end.attach(SessionControl {
             host: Arc::downgrade(&self.host),
@@ -111,16 +111,16 @@ impl HostSession {
     }
 
     /// Adds a run that a stop affects.
-    pub fn add_run(&self, run: RunId) {
+    pub(crate) fn add_run(&self, run: RunId) {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
     }
 
-    pub fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
 
     /// Returns the desk that takes a person's decisions about a run, if prompts are shown to one.
-    pub fn open_desk(&self, state: &StateHandle, run: &RunId, settings: &RunSettings) -> Option<DecisionDesk> {
+    pub(crate) fn open_desk(&self, state: &StateHandle, run: &RunId, settings: &RunSettings) -> Option<DecisionDesk> {
         // The terminal of a worker does not belong to a person.
         (self.interactive && send_input::is_person(state)).then(|| DecisionDesk {
             host: Arc::clone(&self.host),
@@ -131,7 +131,7 @@ impl HostSession {
     }
 
     /// Takes one run over, and returns the number of events that it had then.
-    pub fn resume_run(&self, run: &RunId) -> Result<u64, AppError> {
+    pub(crate) fn resume_run(&self, run: &RunId) -> Result<u64, AppError> {
         let result = self.host.resume_runs(vec![run.clone()]).pop();
         result.unwrap_or(Ok(0)).map_err(|error| state::refuse_claim(run, error))
     }
@@ -289,7 +289,7 @@ const FORCED_GRACE: Millis = Millis(500);
 const NAMED: usize = 5;
 
 /// Warns about orphaned runs, and ends the processes that they left.
-pub fn report_and_reap(app: &App, state: &StateHandle) -> Result<(), AppError> {
+pub(crate) fn report_and_reap(app: &App, state: &StateHandle) -> Result<(), AppError> {
     let orphaned = find_orphaned_runs(state)?;
     if orphaned.is_empty() {
         return Ok(());

@@ -104,7 +104,7 @@ pub struct QueuedRun {
 
 impl RunOutcome {
     /// Returns true if the run succeeded, as far as it was recorded.
-    pub fn is_success(&self) -> bool {
+    pub(crate) fn is_success(&self) -> bool {
         matches!(self, RunOutcome::Ended { end: ExecutionEnd::Succeeded, .. } | RunOutcome::Detached(_))
     }
 }

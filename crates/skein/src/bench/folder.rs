@@ -12,14 +12,14 @@ use rustix::fs::{FlockOperation, flock};
 /// A folder that is removed when this value is dropped. Its owner holds a lock, which distinguishes it from a folder
 /// that a killed process left.
 #[derive(Debug)]
-pub struct BenchFolder {
+pub(crate) struct BenchFolder {
     path: PathBuf,
     _lock: File,
 }
 
 /// The reason why the folder cannot be created.
 #[derive(Debug)]
-pub enum BenchFolderError {
+pub(crate) enum BenchFolderError {
     /// Another process is measuring here.
     Taken,
     Io(PathBuf, io::Error),
@@ -27,7 +27,7 @@ pub enum BenchFolderError {
 
 impl BenchFolder {
     /// Creates the folder in the state folder, or next to the path where that would be.
-    pub fn new(state: &Path) -> Result<BenchFolder, BenchFolderError> {
+    pub(crate) fn new(state: &Path) -> Result<BenchFolder, BenchFolderError> {
         let state = std::path::absolute(state).unwrap_or_else(|_| state.to_owned());
         let path = match state.is_dir() {
             true => state.join("bench"),
@@ -43,7 +43,7 @@ impl BenchFolder {
         Ok(BenchFolder { path, _lock: lock })
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }

@@ -18,7 +18,7 @@ use std::{
 use skein_core::plan::Plan;
 use skein_host::bench::{self, BenchError};
 
-pub use self::{
+pub(crate) use self::{
     folder::{BenchFolder, BenchFolderError},
     measurement::BenchReport,
     resume::leave_runs,
@@ -30,7 +30,7 @@ type BenchResult<T> = Result<T, BenchError>;
 
 /// The sizes of the measurements.
 #[derive(Debug, Clone, Copy)]
-pub struct BenchScale {
+pub(crate) struct BenchScale {
     /// The number of rounds; the best counts.
     rounds: usize,
     chain: usize,
@@ -41,9 +41,9 @@ pub struct BenchScale {
 
 impl BenchScale {
     /// The sizes that the goals refer to.
-    pub const FULL: BenchScale = BenchScale { rounds: 5, chain: 100, width: 1_000, runs: 1_000, workers: 200 };
+    pub(crate) const FULL: BenchScale = BenchScale { rounds: 5, chain: 100, width: 1_000, runs: 1_000, workers: 200 };
     /// Small sizes to check that everything can be measured.
-    pub const QUICK: BenchScale = BenchScale { rounds: 1, chain: 10, width: 20, runs: 20, workers: 10 };
+    pub(crate) const QUICK: BenchScale = BenchScale { rounds: 1, chain: 10, width: 20, runs: 20, workers: 10 };
 }
 
 /// Numbers of concurrent workers.
@@ -63,7 +63,7 @@ struct MachineBaseline {
 }
 
 /// Makes all measurements in a folder that is emptied now and then.
-pub fn measure_all(folder: &Path, sizes: &BenchScale) -> BenchResult<BenchReport> {
+pub(crate) fn measure_all(folder: &Path, sizes: &BenchScale) -> BenchResult<BenchReport> {
     let mut lines = Vec::new();
     let mut machine = MachineBaseline::measure(folder, sizes)?;
     let (chain, fan_out, short) =

@@ -26,7 +26,7 @@ const READY: &str = "ready";
 /// The number of rounds.
 const ROUNDS: usize = 3;
 
-pub fn measure_resume(folder: &Path, sizes: &BenchScale, commit: f64) -> BenchResult<[BenchMeasurement; 2]> {
+pub(super) fn measure_resume(folder: &Path, sizes: &BenchScale, commit: f64) -> BenchResult<[BenchMeasurement; 2]> {
     let [mut waiting, mut steps] = [f64::INFINITY; 2];
     for _ in 0..sizes.rounds.min(ROUNDS) {
         waiting = waiting.min(with_state_folder(folder, |state| resume_waiting(state, sizes.runs))?);
@@ -42,7 +42,7 @@ pub fn measure_resume(folder: &Path, sizes: &BenchScale, commit: f64) -> BenchRe
 }
 
 /// Returns a command that starts this program.
-pub fn skein_command() -> io::Result<Command> {
+pub(super) fn skein_command() -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.stdin(Stdio::null()).env_remove("SKEIN_STATE");
     Ok(command)
@@ -58,7 +58,7 @@ fn skein_command_for(state: &Path) -> io::Result<Command> {
 }
 
 /// Starts runs and waits to be killed, or for the end of the parent process.
-pub fn leave_runs(state: &Path, what: &str, runs: usize) -> BenchResult<()> {
+pub(crate) fn leave_runs(state: &Path, what: &str, runs: usize) -> BenchResult<()> {
     admit_folder(Some(state), state).map_err(|error| BenchError::Failed(error.to_string()))?;
     let left = match what {
         STEP => bench::leave_unfinished(state, &bench::chain_plan(1), runs, true)?,

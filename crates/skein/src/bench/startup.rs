@@ -27,7 +27,7 @@ const SOURCE: &str = "name: start\nversion: \"1\"\ntimeout: 10m\nsteps:\n  first
 /// Longer than any machine takes.
 const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
-pub fn measure_startup(folder: &Path, rounds: usize, spawn: f64) -> BenchResult<[BenchMeasurement; 2]> {
+pub(super) fn measure_startup(folder: &Path, rounds: usize, spawn: f64) -> BenchResult<[BenchMeasurement; 2]> {
     let (mut time, mut memory) = (f64::INFINITY, 0.0_f64);
     for _ in 0..rounds {
         let project = super::unused_path(folder, "project")?;

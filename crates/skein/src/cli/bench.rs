@@ -17,7 +17,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct BenchArguments {
+pub(super) struct BenchArguments {
     /// Measure less, to check that it works; the figures mean little.
     #[arg(long)]
     quick: bool,
@@ -31,7 +31,7 @@ pub struct BenchArguments {
     runs: Option<usize>,
 }
 
-pub fn run(arguments: &BenchArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: &BenchArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let state = app.state_path();
     if let (Some(what), Some(runs)) = (&arguments.leave, arguments.runs) {
         return match bench::leave_runs(&state, what, runs) {

@@ -18,7 +18,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct CancelArguments {
+pub(super) struct CancelArguments {
     /// Run id, or a unique prefix of it.
     run: String,
     /// Reason, recorded with the cancellation.
@@ -26,7 +26,7 @@ pub struct CancelArguments {
     reason: Option<String>,
 }
 
-pub fn run(arguments: CancelArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: CancelArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     // One object is printed at the end, and it is not that of the run.
     let front_end = if output.is_json() { TerminalFrontEnd::quiet(output) } else { TerminalFrontEnd::new(output) };
     let CancelOutcome { report, end } = cancel::cancel_run(app, &arguments.run, arguments.reason, &front_end)?;

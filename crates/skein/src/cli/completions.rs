@@ -8,12 +8,12 @@ use super::Cli;
 use crate::{exit::Exit, render::output::CliOutput};
 
 #[derive(Debug, Args)]
-pub struct CompletionsArguments {
+pub(super) struct CompletionsArguments {
     #[arg(value_enum)]
     shell: Shell,
 }
 
-pub fn run(arguments: &CompletionsArguments, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: &CompletionsArguments, output: CliOutput) -> Result<Exit, AppError> {
     let mut text = Vec::new();
     generate(arguments.shell, &mut Cli::command(), "skein", &mut text);
     output.print_exact(&String::from_utf8_lossy(&text));

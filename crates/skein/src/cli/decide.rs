@@ -20,7 +20,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct DecideArguments {
+pub(super) struct DecideArguments {
     /// Run id, or a unique prefix of it.
     run: String,
     /// Path of the step; default: the only step that waits for a decision.
@@ -30,7 +30,12 @@ pub struct DecideArguments {
     reason: Option<String>,
 }
 
-pub fn run(arguments: DecideArguments, decision: Verdict, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(
+    arguments: DecideArguments,
+    decision: Verdict,
+    app: &App,
+    output: CliOutput,
+) -> Result<Exit, AppError> {
     let DecideArguments { run, step, reason } = arguments;
     let request = DecisionRequest { run, step, decision, reason };
     match decide::decide_run(app, &request)? {
@@ -84,13 +89,13 @@ fn print_delivered(delivered: &DeliveredDecision, request: &DecisionRequest, out
 }
 
 /// Returns the state of a run after an input, as JSON.
-pub fn report_to_json(report: &DeliveryReport) -> Value {
+pub(super) fn report_to_json(report: &DeliveryReport) -> Value {
     let next = (report.delivery == InputDelivery::Here).then(|| format!("{} resume {}", command_prefix(), report.run));
     json!({"run_id": report.run, "status": report.status, "next": next})
 }
 
 /// Returns the same as text, for the end of a sentence.
-pub fn describe_delivery(report: &DeliveryReport) -> String {
+pub(super) fn describe_delivery(report: &DeliveryReport) -> String {
     match report.delivery {
         InputDelivery::ByOwner => String::new(),
         InputDelivery::Here => {

@@ -13,7 +13,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct DemoArguments {
+pub(super) struct DemoArguments {
     /// Answer the gate without asking, also on a terminal.
     #[arg(long)]
     yes: bool,
@@ -25,7 +25,7 @@ pub struct DemoArguments {
     folder: Option<PathBuf>,
 }
 
-pub fn run(arguments: DemoArguments, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: DemoArguments, output: CliOutput) -> Result<Exit, AppError> {
     let DemoArguments { yes, keep, folder } = arguments;
     demo::run_demo(&DemoOptions { yes, keep, folder }, output)
 }

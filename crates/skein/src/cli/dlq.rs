@@ -23,7 +23,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[group(skip)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct DlqArguments {
+pub(super) struct DlqArguments {
     #[command(subcommand)]
     command: Option<DlqCommand>,
     /// Include dead letters that were dropped or rerun.
@@ -72,12 +72,12 @@ struct DlqDropArguments {
 
 impl DlqArguments {
     /// Returns true if the command runs steps, and so can print a line for each event.
-    pub fn is_rerun(&self) -> bool {
+    pub(super) fn is_rerun(&self) -> bool {
         matches!(self.command, Some(DlqCommand::Rerun(_)))
     }
 }
 
-pub fn run(arguments: DlqArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: DlqArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     match arguments.command {
         None => list_dead_letters(&arguments, app, output),
         Some(DlqCommand::Show(named)) => {

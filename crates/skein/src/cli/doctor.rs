@@ -19,13 +19,13 @@ use crate::{
 };
 
 #[derive(Debug, clap::Args)]
-pub struct DoctorArguments {
+pub(super) struct DoctorArguments {
     /// Accept a state folder that was copied, restored or created by an older version
     #[arg(long)]
     trust_state: bool,
 }
 
-pub fn run(arguments: &DoctorArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: &DoctorArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     if arguments.trust_state {
         doctor::trust_state_folder(app)?;
     }

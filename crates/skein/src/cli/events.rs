@@ -22,12 +22,12 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct EventsArguments {
+pub(super) struct EventsArguments {
     /// Run id, or a unique prefix of it; default, and for `-`: the newest run.
     run: Option<String>,
 }
 
-pub fn run(arguments: &EventsArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: &EventsArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let journal = inspect::open_journal(app, arguments.run.as_deref())?;
     match output.format {
         OutputFormat::Human => {

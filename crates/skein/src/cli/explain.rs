@@ -8,12 +8,12 @@ use skein_dialects::Code;
 use crate::{exit::Exit, render::output::CliOutput};
 
 #[derive(Debug, Args)]
-pub struct ExplainArguments {
+pub(super) struct ExplainArguments {
     /// Code such as SK0101, or only 101; default: list all codes.
     code: Option<String>,
 }
 
-pub fn run(arguments: &ExplainArguments, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: &ExplainArguments, output: CliOutput) -> Result<Exit, AppError> {
     let Some(text) = &arguments.code else { return Ok(list_codes(output)) };
     let Some(code) = parse_code(text) else {
         return Err(

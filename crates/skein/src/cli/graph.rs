@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[derive(Debug, Args)]
-pub struct GraphArguments {
+pub(super) struct GraphArguments {
     /// File, or name of a workflow of the project.
     workflow: String,
     /// Language of the drawing.
@@ -25,7 +25,7 @@ enum GraphLanguage {
     Dot,
 }
 
-pub fn run(arguments: &GraphArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: &GraphArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let drawn = workflows::graph_workflow(app, &arguments.workflow)?;
     if output.is_json() {
         output.print_json(&json!(drawn));

@@ -13,7 +13,7 @@ use skein_app::{
 use crate::{exit::Exit, render::output::CliOutput};
 
 #[derive(Debug, Args)]
-pub struct InitArguments {
+pub(super) struct InitArguments {
     /// Folder for the files; created if it does not exist.
     #[arg(default_value = ".")]
     folder: PathBuf,
@@ -30,7 +30,7 @@ enum InitFormat {
     Swdl,
 }
 
-pub fn run(arguments: &InitArguments, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: &InitArguments, output: CliOutput) -> Result<Exit, AppError> {
     let format = match arguments.kind {
         InitFormat::Agentcore => TemplateFormat::Agentcore,
         InitFormat::Aip15 => TemplateFormat::Aip15,

@@ -9,7 +9,7 @@ use skein_app::{
 
 use crate::{exit::Exit, render::output::CliOutput};
 
-pub fn run(app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let entries = workflows::list_workflows(app)?;
     if output.is_json() {
         output.print_json(&json!({"workflows": entries}));

@@ -24,7 +24,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct MemoryArguments {
+pub(super) struct MemoryArguments {
     #[command(subcommand)]
     command: MemoryCommand,
 }
@@ -107,7 +107,7 @@ fn kinds() -> impl TypedValueParser<Value = MemoryKind> {
         .try_map(move |text| word(text).ok_or("no such type"))
 }
 
-pub fn run(arguments: MemoryArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: MemoryArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let changed = match arguments.command {
         MemoryCommand::List(list) => {
             print_list(&memory::list_memories(app, list.kind, list.all)?, output);

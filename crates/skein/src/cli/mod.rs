@@ -43,7 +43,7 @@ use crate::{
 /// Check, plan and run workflows whose steps are done by coding agents, tools, commands and people.
 #[derive(Debug, Parser)]
 #[command(name = "skein", version, max_term_width = 100)]
-pub struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     command: CliCommand,
     /// Output for people, one JSON value, or one line of JSON for each event of a run.
@@ -165,7 +165,7 @@ fn split_clap_message(text: &str) -> (String, Option<String>) {
 }
 
 /// Parses the arguments and runs the command.
-pub fn run() -> Exit {
+pub(crate) fn run() -> Exit {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse_arguments(&error),

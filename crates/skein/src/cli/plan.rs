@@ -36,7 +36,7 @@ impl From<PlanArguments> for PlanRequest {
     }
 }
 
-pub fn run(arguments: PlanArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: PlanArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let planned = workflows::plan_workflow(app, &arguments.into())?;
     match output.is_json() {
         true => output.print_json(&planned.to_json()),

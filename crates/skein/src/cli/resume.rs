@@ -22,7 +22,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct ResumeArguments {
+pub(super) struct ResumeArguments {
     /// Run id, or a unique prefix of it; default: the only interrupted run.
     #[arg(conflicts_with = "all")]
     run: Option<String>,
@@ -43,7 +43,7 @@ pub struct ResumeArguments {
     detached: bool,
 }
 
-pub fn run(arguments: ResumeArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: ResumeArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     if arguments.all {
         return resume_all(app, !arguments.no_wait, output);
     }

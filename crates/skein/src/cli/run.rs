@@ -25,7 +25,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct RunArguments {
+pub(super) struct RunArguments {
     #[command(flatten)]
     workflow: plan::PlanArguments,
     /// Folder to work in; default: the project.
@@ -50,7 +50,7 @@ pub struct RunArguments {
 /// Options for following a started run.
 #[derive(Debug, Default, Args)]
 #[group(skip)]
-pub struct AttachOptions {
+pub(super) struct AttachOptions {
     /// Exit when the run waits for a person or a signal.
     #[arg(long)]
     no_wait: bool,
@@ -60,7 +60,7 @@ pub struct AttachOptions {
 }
 
 impl AttachOptions {
-    pub fn to_attachment(&self) -> RunAttachment {
+    pub(super) fn to_attachment(&self) -> RunAttachment {
         match self {
             AttachOptions { detach: true, .. } => RunAttachment::Detached,
             AttachOptions { no_wait: true, .. } => RunAttachment::UntilWaiting,
@@ -69,7 +69,7 @@ impl AttachOptions {
     }
 }
 
-pub fn run(arguments: RunArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: RunArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let RunArguments { workflow, workspace, allow_root, context, record, replay, attachment } = arguments;
     let request = StartRequest {
         workflow: workflow.into(),
@@ -85,7 +85,7 @@ pub fn run(arguments: RunArguments, app: &App, output: CliOutput) -> Result<Exit
 }
 
 /// Prints what the front end has not shown of a run, and returns the exit status.
-pub fn report_outcome(outcome: &RunOutcome, output: CliOutput) -> Exit {
+pub(super) fn report_outcome(outcome: &RunOutcome, output: CliOutput) -> Exit {
     match outcome {
         RunOutcome::Ended { recording, .. } => {
             recording.iter().for_each(|recording| print_recording(recording, output));

@@ -24,7 +24,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct RunsArguments {
+pub(super) struct RunsArguments {
     /// Run id, a unique prefix of it, or `-` for the newest run; default: list all runs.
     run: Option<String>,
     /// Show events until the run ends; without a run, show each run that changes.
@@ -48,7 +48,7 @@ pub struct RunsArguments {
     since: Option<String>,
 }
 
-pub fn run(arguments: RunsArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: RunsArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let RunsArguments { run, follow, logs, limit, status, workflow, since } = arguments;
     match run {
         Some(run) if follow => {

@@ -7,7 +7,7 @@ use skein_dialects::{Dialect, dialect_schema};
 use crate::{exit::Exit, render::output::CliOutput};
 
 #[derive(Debug, Args)]
-pub struct SchemaArguments {
+pub(super) struct SchemaArguments {
     #[arg(value_enum)]
     dialect: SchemaFormat,
 }
@@ -20,7 +20,7 @@ enum SchemaFormat {
     Swdl,
 }
 
-pub fn run(arguments: &SchemaArguments, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: &SchemaArguments, output: CliOutput) -> Result<Exit, AppError> {
     let dialect = match arguments.dialect {
         SchemaFormat::Agentcore => Dialect::AgentCore,
         SchemaFormat::Aip15 => Dialect::Aip15,

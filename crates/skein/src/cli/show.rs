@@ -15,12 +15,12 @@ use skein_core::ir::{Schema, Workflow};
 use crate::{exit::Exit, render::output::CliOutput};
 
 #[derive(Debug, Args)]
-pub struct ShowArguments {
+pub(super) struct ShowArguments {
     /// File, or name of a workflow of the project.
     workflow: String,
 }
 
-pub fn run(arguments: &ShowArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: &ShowArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let described = workflows::describe_workflow(app, &arguments.workflow)?;
     match output.is_json() {
         true => output.print_json(&json!(described)),

@@ -13,7 +13,7 @@ use crate::{exit::Exit, render::output::CliOutput};
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct SignalArguments {
+pub(super) struct SignalArguments {
     /// Run id, or a unique prefix of it.
     run: String,
     /// Name of the signal.
@@ -26,7 +26,7 @@ pub struct SignalArguments {
     step: Option<String>,
 }
 
-pub fn run(arguments: SignalArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: SignalArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let payload = parse_payload(arguments.payload.as_deref())?;
     let SignalArguments { run, event, step, .. } = arguments;
     let request = SignalRequest { run, event: event.clone(), payload, step: step.clone() };

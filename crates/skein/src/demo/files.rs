@@ -21,7 +21,7 @@ macro_rules! template {
 const FILES: [(&str, &str); 3] = [template!("demo.yaml"), template!("agree.yaml"), template!("skein.toml")];
 
 /// Creates the folder, with the project in it.
-pub fn create_demo_folder(wanted: Option<&Path>) -> Result<PathBuf, DemoError> {
+pub(super) fn create_demo_folder(wanted: Option<&Path>) -> Result<PathBuf, DemoError> {
     let folder =
         wanted.map_or_else(|| std::env::temp_dir().join(format!("skein-demo-{}", new_run_id())), Path::to_owned);
     let failed =

@@ -40,7 +40,7 @@ const SIGKILL: i32 = 9;
 
 /// The options of the demonstration.
 #[derive(Debug)]
-pub struct DemoOptions {
+pub(crate) struct DemoOptions {
     /// Answers the gate automatically, also on a terminal.
     pub yes: bool,
     pub keep: bool,
@@ -49,7 +49,7 @@ pub struct DemoOptions {
 
 /// The reason why the demonstration failed.
 #[derive(Debug)]
-pub enum DemoError {
+pub(crate) enum DemoError {
     Stopped,
     Refused(AppError),
     /// A claim did not hold.
@@ -67,7 +67,7 @@ impl DemoError {
 }
 
 /// Runs the demonstration from start to end.
-pub fn run_demo(options: &DemoOptions, output: CliOutput) -> Result<Exit, AppError> {
+pub(crate) fn run_demo(options: &DemoOptions, output: CliOutput) -> Result<Exit, AppError> {
     let processes = DemoProcesses::new(output.is_json()).map_err(|error| DemoError::from_io(&error));
     let made = processes.and_then(|processes| Ok((processes, files::create_demo_folder(options.folder.as_deref())?)));
     let (processes, folder) = match made {

@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An event of the demonstration.
 #[derive(Debug)]
-pub enum DemoEvent {
+pub(super) enum DemoEvent {
     /// A JSON value that a process printed.
     Value(u32, Value),
     /// A process has ended. It is not reaped yet.
@@ -44,7 +44,7 @@ pub enum DemoEvent {
 }
 
 #[derive(Debug)]
-pub struct DemoProcesses {
+pub(super) struct DemoProcesses {
     folder: PathBuf,
     program: PathBuf,
     /// True if the output of the commands is hidden.
@@ -56,7 +56,7 @@ pub struct DemoProcesses {
 
 impl DemoProcesses {
     /// Starts to handle signals, and becomes the parent of orphaned descendants.
-    pub fn new(quiet: bool) -> io::Result<DemoProcesses> {
+    pub(super) fn new(quiet: bool) -> io::Result<DemoProcesses> {
         process::become_subreaper();
         let (tell, heard) = channel();
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
@@ -69,7 +69,7 @@ impl DemoProcesses {
     }
 
     /// Sets the working directory of the processes.
-    pub fn set_folder(&mut self, folder: &Path) {
+    pub(super) fn set_folder(&mut self, folder: &Path) {
         self.folder = folder.to_owned();
     }
 
@@ -80,7 +80,7 @@ impl DemoProcesses {
     }
 
     /// Starts a command whose output is shown, as at a terminal.
-    pub fn start_command(&mut self, words: &[&str], asks: bool) -> Result<u32, DemoError> {
+    pub(super) fn start_command(&mut self, words: &[&str], asks: bool) -> Result<u32, DemoError> {
         let mut command = self.build_command(words);
         if asks {
             command.stdin(Stdio::inherit());
@@ -92,7 +92,7 @@ impl DemoProcesses {
     }
 
     /// Starts a command that prints JSON; each value becomes an event.
-    pub fn start_listener(&mut self, words: &[&str], format: &str) -> Result<u32, DemoError> {
+    pub(super) fn start_listener(&mut self, words: &[&str], format: &str) -> Result<u32, DemoError> {
         let mut command = self.build_command(words);
         command.args(["--format", format]).stdout(Stdio::piped()).stderr(Stdio::null());
         let (pid, printed) = self.spawn_process(command)?;
@@ -126,7 +126,7 @@ impl DemoProcesses {
     }
 
     /// Returns the JSON value that a short command prints.
-    pub fn query_json(&mut self, words: &[&str]) -> Result<Value, DemoError> {
+    pub(super) fn query_json(&mut self, words: &[&str]) -> Result<Value, DemoError> {
         let (pid, until) = (self.start_listener(words, "json")?, patience_deadline());
         let mut ended = false;
         loop {
@@ -147,7 +147,7 @@ impl DemoProcesses {
     }
 
     /// Sends an event for each write in the folder from now on.
-    pub fn watch_folder(&self) -> Result<(), DemoError> {
+    pub(super) fn watch_folder(&self) -> Result<(), DemoError> {
         let changes = FileChangeWatcher::new().map_err(|error| DemoError::from_io(&error))?;
         changes.add_folder(&self.folder);
         let tell = self.tell.clone();
@@ -160,7 +160,7 @@ impl DemoProcesses {
     }
 
     /// Returns the next event until the deadline. A signal to stop is returned as an error.
-    pub fn next_event(&self, until: Instant) -> Result<DemoEvent, DemoError> {
+    pub(super) fn next_event(&self, until: Instant) -> Result<DemoEvent, DemoError> {
         match self.heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(DemoEvent::Stop) => Err(DemoError::Stopped),
             Ok(heard) => Ok(heard),
@@ -172,7 +172,7 @@ impl DemoProcesses {
     }
 
     /// Waits until a command ends. There is no time limit for people.
-    pub fn wait_for_end(&mut self, pid: u32, asks: bool) -> Result<ExitStatus, DemoError> {
+    pub(super) fn wait_for_end(&mut self, pid: u32, asks: bool) -> Result<ExitStatus, DemoError> {
         let until = patience_deadline();
         loop {
             let heard = if asks { self.heard.recv().unwrap_or(DemoEvent::Stop) } else { self.next_event(until)? };
@@ -185,7 +185,7 @@ impl DemoProcesses {
     }
 
     /// Kills a process, and returns its exit status.
-    pub fn kill_process(&mut self, pid: u32) -> Result<ExitStatus, DemoError> {
+    pub(super) fn kill_process(&mut self, pid: u32) -> Result<ExitStatus, DemoError> {
         if let Some(child) = self.alive.get_mut(&pid) {
             child.kill().map_err(|error| DemoError::from_io(&error))?;
         }
@@ -199,7 +199,7 @@ impl DemoProcesses {
     }
 
     /// Finds living workers of runs in the folder.
-    pub fn find_workers(&self) -> Vec<LeftoverProcess> {
+    pub(super) fn find_workers(&self) -> Vec<LeftoverProcess> {
         let mark = StateMark::from_directory(&self.folder.join(state::NAME)).ok();
         mark.map(|mark| process::find_leftovers(&mark, &[], |_| true)).unwrap_or_default()
     }
@@ -216,7 +216,7 @@ impl Drop for DemoProcesses {
 }
 
 /// Returns the deadline for an event that is expected now.
-pub fn patience_deadline() -> Instant {
+pub(super) fn patience_deadline() -> Instant {
     Instant::now() + PATIENCE
 }
 

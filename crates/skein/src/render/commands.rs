@@ -6,7 +6,7 @@ use std::{path::Path, sync::OnceLock};
 static PREFIX: OnceLock<String> = OnceLock::new();
 
 /// Remembers the flags of this process.
-pub fn remember_flags(state: Option<&Path>, project: Option<&Path>) {
+pub(crate) fn remember_flags(state: Option<&Path>, project: Option<&Path>) {
     let from_environment = std::env::var_os("SKEIN_STATE");
     let state = state.filter(|state| from_environment.as_deref() != Some(state.as_os_str()));
     let flag = |name: &str, path: Option<&Path>| {
@@ -16,12 +16,12 @@ pub fn remember_flags(state: Option<&Path>, project: Option<&Path>) {
 }
 
 /// Returns the words before the name of a command that is shown to be typed here.
-pub fn command_prefix() -> &'static str {
+pub(crate) fn command_prefix() -> &'static str {
     PREFIX.get().map_or("skein", String::as_str)
 }
 
 /// Quotes a word for a shell, if necessary.
-pub fn quote_shell_word(word: &str) -> String {
+pub(crate) fn quote_shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();

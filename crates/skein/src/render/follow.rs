@@ -49,7 +49,7 @@ const LEAVING: Duration = Duration::from_secs(2);
 
 /// The terminal, or the program that reads the output.
 #[derive(Debug)]
-pub struct TerminalFrontEnd {
+pub(crate) struct TerminalFrontEnd {
     output: CliOutput,
     /// True if no output for programs is printed.
     quiet: bool,
@@ -58,17 +58,17 @@ pub struct TerminalFrontEnd {
 }
 
 impl TerminalFrontEnd {
-    pub fn new(output: CliOutput) -> TerminalFrontEnd {
+    pub(crate) fn new(output: CliOutput) -> TerminalFrontEnd {
         TerminalFrontEnd { output, quiet: false, detached: false }
     }
 
     /// Prints no run for programs, because they read another value.
-    pub fn quiet(output: CliOutput) -> TerminalFrontEnd {
+    pub(crate) fn quiet(output: CliOutput) -> TerminalFrontEnd {
         TerminalFrontEnd { quiet: true, ..TerminalFrontEnd::new(output) }
     }
 
     /// Runs in the background, in a session of its own, so that closing the terminal does not end the process.
-    pub fn detached(output: CliOutput) -> TerminalFrontEnd {
+    pub(crate) fn detached(output: CliOutput) -> TerminalFrontEnd {
         // A session leader already has a session of its own.
         let _ = rustix::process::setsid();
         TerminalFrontEnd { detached: true, ..TerminalFrontEnd::new(output) }
@@ -238,7 +238,7 @@ fn live_options(feed: &RunFeed<'_>, output: CliOutput) -> LiveOptions {
 }
 
 /// Returns the state of a run, and a summary as text.
-pub fn summarize_run(feed: &RunFeed<'_>, output: CliOutput) -> (RunState, String) {
+pub(crate) fn summarize_run(feed: &RunFeed<'_>, output: CliOutput) -> (RunState, String) {
     let mut live = LiveView::new(feed.plan.clone(), StdoutSurface, live_options(feed, output));
     feed.read_rows(0, u64::MAX, &mut |batch| drop(live.load_row(batch)));
     live.advance_time(Clock::new().now());

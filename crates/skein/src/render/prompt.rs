@@ -20,12 +20,12 @@ use crate::render::output::{CliOutput, OutputFormat};
 const AWAY: Duration = Duration::from_secs(1);
 
 /// Returns true if a person can see and answer a prompt.
-pub fn is_interactive(output: CliOutput) -> bool {
+pub(crate) fn is_interactive(output: CliOutput) -> bool {
     output.format == OutputFormat::Human && io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
 /// Submits an answer. Returns a message if it cannot be parsed or is refused.
-pub fn submit_answer(desk: &DecisionDesk, waitpoint: Waitpoint, typed: &str) -> Option<String> {
+pub(crate) fn submit_answer(desk: &DecisionDesk, waitpoint: Waitpoint, typed: &str) -> Option<String> {
     let Some((verdict, reason)) = parse_answer(typed) else {
         return Some("`y` approves and `n` rejects; a reason may follow".to_owned());
     };
@@ -33,7 +33,7 @@ pub fn submit_answer(desk: &DecisionDesk, waitpoint: Waitpoint, typed: &str) -> 
 }
 
 /// Starts to read typed lines, each of which becomes an event of the run.
-pub fn read_lines(desk: &DecisionDesk) -> io::Result<()> {
+pub(crate) fn read_lines(desk: &DecisionDesk) -> io::Result<()> {
     let send_line = desk.typed_line_sender();
     std::thread::Builder::new().name("typed".into()).spawn(move || read_typed_lines(send_line)).map(drop)
 }

@@ -29,7 +29,7 @@ use crate::{
 
 /// The drivers of a project, read once.
 #[derive(Debug)]
-pub struct DriverResolver<'a> {
+pub(crate) struct DriverResolver<'a> {
     project: &'a DiskProject,
     config: &'a ProjectConfig,
     all: Vec<LoadedDriver>,
@@ -49,7 +49,7 @@ struct LoadedDriver {
 
 /// A step's request for a tool.
 #[derive(Debug, Clone, Copy)]
-pub struct DriverRequest<'a> {
+pub(crate) struct DriverRequest<'a> {
     /// A tool, or an action that tools implement.
     pub sort: CatalogKind,
     pub name: &'a str,
@@ -125,7 +125,7 @@ impl DriverCandidate<'_> {
 }
 
 impl<'a> DriverResolver<'a> {
-    pub fn load(project: &'a DiskProject) -> DriverResolver<'a> {
+    pub(crate) fn load(project: &'a DiskProject) -> DriverResolver<'a> {
         let (mut all, mut unread) = (Vec::new(), Vec::new());
         for entry in project.shelf(CatalogKind::Driver).entries() {
             let read = project.read_source(&entry.path).map_err(|wrong| wrong.message.clone());
@@ -144,7 +144,7 @@ impl<'a> DriverResolver<'a> {
     }
 
     /// Chooses the driver for a request, with the reasons.
-    pub fn resolve_tool(&self, wanted: DriverRequest<'_>) -> ToolResolution {
+    pub(crate) fn resolve_tool(&self, wanted: DriverRequest<'_>) -> ToolResolution {
         let tools = match self.load_tools(wanted) {
             Ok(tools) => tools,
             Err(refused) => {
@@ -286,10 +286,10 @@ type ResolutionKey = (CatalogKind, String, Option<String>);
 
 /// The resolutions of a plan, by the tool or action.
 #[derive(Debug, Default)]
-pub struct ToolResolutions(BTreeMap<ResolutionKey, ToolResolution>);
+pub(crate) struct ToolResolutions(BTreeMap<ResolutionKey, ToolResolution>);
 
 impl ToolResolutions {
-    pub fn resolve_plan(plan: &Plan, project: &DiskProject) -> ToolResolutions {
+    pub(crate) fn resolve_plan(plan: &Plan, project: &DiskProject) -> ToolResolutions {
         let mut wants: BTreeMap<ResolutionKey, BTreeSet<&str>> = BTreeMap::new();
         for step in plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps) {
             add_wanted(step, &mut wants);
@@ -308,7 +308,7 @@ impl ToolResolutions {
     }
 
     /// Returns the resolution of a worker; none if it is not a tool.
-    pub fn find_resolution(&self, worker: &WorkerSpec) -> Option<&ToolResolution> {
+    pub(crate) fn find_resolution(&self, worker: &WorkerSpec) -> Option<&ToolResolution> {
         self.0.get(&worker_key(worker)?)
     }
 }

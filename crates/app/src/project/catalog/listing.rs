@@ -146,7 +146,7 @@ pub struct CatalogUses(BTreeMap<(CatalogKind, String), BTreeSet<CatalogUse>>);
 
 impl CatalogUses {
     /// Collects the uses in all workflows below the project's root, and in all entries of its catalog.
-    pub fn collect_uses(project: &DiskProject) -> CatalogUses {
+    pub(crate) fn collect_uses(project: &DiskProject) -> CatalogUses {
         let mut uses = CatalogUses::default();
         for sort in [
             CatalogKind::Tool,

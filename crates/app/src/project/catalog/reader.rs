@@ -67,7 +67,7 @@ const TOLD: [CatalogKind; 2] = [CatalogKind::Skill, CatalogKind::Context];
 
 /// Returns patterns of the files that define what runs of a project may do, besides its workflows and secrets. A folder
 /// with a leading dot is covered as a whole; others may also contain code.
-pub fn definition_patterns(project: &DiskProject) -> Vec<String> {
+pub(crate) fn definition_patterns(project: &DiskProject) -> Vec<String> {
     let sorts = CatalogKind::ALL.into_iter().filter(|sort| !TOLD.contains(sort));
     let mut own = Vec::new();
     for place in sorts.flat_map(definition_places) {
@@ -92,7 +92,7 @@ pub fn definition_patterns(project: &DiskProject) -> Vec<String> {
 }
 
 /// Reads all entries of a kind.
-pub fn read_entries(project: &DiskProject, sort: CatalogKind) -> Vec<CatalogEntry> {
+pub(crate) fn read_entries(project: &DiskProject, sort: CatalogKind) -> Vec<CatalogEntry> {
     let reader = CatalogReader { project, sort };
     let mut found = match sort {
         CatalogKind::Workflow => reader.read_workflows(),
@@ -248,7 +248,7 @@ impl CatalogReader<'_> {
 }
 
 /// Returns the folder of shared definitions, if it is a collection.
-pub fn find_collection(project: &DiskProject) -> Option<PathBuf> {
+pub(crate) fn find_collection(project: &DiskProject) -> Option<PathBuf> {
     let folder = named_collection(project);
     folder.join(COLLECTION).is_file().then_some(folder)
 }

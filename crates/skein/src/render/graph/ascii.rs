@@ -14,7 +14,7 @@ use crate::render::output::Paint;
 const NAMED: usize = 8;
 
 /// Draws the whole graph; the contents of a step are indented below it.
-pub fn draw_ascii(graph: &GraphView, paint: Paint) -> String {
+pub(crate) fn draw_ascii(graph: &GraphView, paint: Paint) -> String {
     let index = GraphIndex::new(graph);
     let (back, bundles) = (BTreeSet::new(), BTreeMap::new());
     let mut drawing = AsciiDrawing { index: &index, paint, lines: Vec::new(), back, bundles };

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write};
 use skein_core::view::{GraphNode, GraphView};
 
 /// The syntax of a language. Nodes and groups are named by their numbers.
-pub trait ChartLanguage {
+pub(super) trait ChartLanguage {
     fn header(&self) -> &'static str;
     fn node_line(&self, number: usize, node: &GraphNode) -> String;
     fn group_start(&self, group: usize, label: &str) -> String;
@@ -16,7 +16,7 @@ pub trait ChartLanguage {
     fn footer(&self) -> &'static str;
 }
 
-pub fn draw_chart(graph: &GraphView, language: &dyn ChartLanguage) -> String {
+pub(super) fn draw_chart(graph: &GraphView, language: &dyn ChartLanguage) -> String {
     let index = GraphIndex::new(graph);
     let mut chart = ChartWriter { index: &index, language, depth: 1, text: language.header().to_owned() };
     for (number, group) in index.workflows.iter().enumerate() {
@@ -71,7 +71,7 @@ impl ChartWriter<'_> {
     }
 }
 
-pub struct GraphIndex<'a> {
+pub(super) struct GraphIndex<'a> {
     pub graph: &'a GraphView,
     /// The nodes of each group, in the order of the plan.
     pub members: Vec<Vec<usize>>,
@@ -84,7 +84,7 @@ pub struct GraphIndex<'a> {
 }
 
 impl<'a> GraphIndex<'a> {
-    pub fn new(graph: &'a GraphView) -> GraphIndex<'a> {
+    pub(super) fn new(graph: &'a GraphView) -> GraphIndex<'a> {
         let numbers: BTreeMap<&str, usize> = graph.nodes.iter().map(|node| node.id.as_str()).zip(0..).collect();
         let mut index = GraphIndex {
             graph,
@@ -111,7 +111,7 @@ impl<'a> GraphIndex<'a> {
     }
 
     /// Returns the nodes that a node leads to, each once.
-    pub fn targets(&self, node: usize) -> Vec<usize> {
+    pub(super) fn targets(&self, node: usize) -> Vec<usize> {
         let mut targets: Vec<usize> = self.edges[node].iter().map(|(to, _)| *to).collect();
         targets.sort_unstable();
         targets.dedup();

@@ -7,7 +7,7 @@ use skein_core::{
 
 use super::chart::{ChartLanguage, draw_chart};
 
-pub fn draw_dot(graph: &GraphView) -> String {
+pub(crate) fn draw_dot(graph: &GraphView) -> String {
     draw_chart(graph, &DotLanguage)
 }
 

@@ -6,6 +6,6 @@ mod dot;
 mod mermaid;
 mod rails;
 
-pub use ascii::draw_ascii;
-pub use dot::draw_dot;
-pub use mermaid::draw_mermaid;
+pub(crate) use ascii::draw_ascii;
+pub(crate) use dot::draw_dot;
+pub(crate) use mermaid::draw_mermaid;

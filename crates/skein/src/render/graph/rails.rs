@@ -3,7 +3,7 @@
 //! Owns the column of each rail and the characters where rails meet. Does not know what a step is.
 
 /// A row of a drawing: its text, and the node on it, if any.
-pub struct RailRow {
+pub(super) struct RailRow {
     pub rails: String,
     /// The text of further lines of the same row.
     pub below: String,
@@ -17,7 +17,7 @@ pub struct RailRow {
 const WIDEST: usize = 24;
 
 /// Draws nodes in an order in which every edge leads down. None if it would be too wide to read.
-pub fn draw_rails(order: &[usize], targets: impl Fn(usize) -> Vec<usize>) -> Option<Vec<RailRow>> {
+pub(super) fn draw_rails(order: &[usize], targets: impl Fn(usize) -> Vec<usize>) -> Option<Vec<RailRow>> {
     let mut rails = RailLayout { columns: Vec::new(), rows: Vec::new(), last: None };
     for node in order {
         let column = rails.join_rails(*node);
