@@ -1,11 +1,13 @@
-//! `skein explain`: prints the page of a code.
+//! `skein explain`, `skein schema` and `skein completions`: print the page of a code, the JSON Schema of a format, and the
+//! completion script of a shell.
 
-use clap::Args;
+use clap::{Args, CommandFactory, ValueEnum};
+use clap_complete::{Shell, generate};
 use serde_json::json;
 use skein_app::app_error::AppError;
-use skein_dialects::Code;
+use skein_dialects::{Code, Dialect, dialect_schema};
 
-use crate::{exit::Exit, render::output::CliOutput};
+use crate::{cli::Cli, exit::Exit, render::output::CliOutput};
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArguments {
@@ -55,4 +57,42 @@ fn list_codes(output: CliOutput) -> Exit {
     };
     output.print_text(&Code::ALL.iter().map(line).collect::<String>());
     Exit::Done
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SchemaArguments {
+    #[arg(value_enum)]
+    dialect: SchemaFormat,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SchemaFormat {
+    Agentcore,
+    Aip15,
+    Ioa,
+    Swdl,
+}
+
+pub(super) fn run_schema(arguments: &SchemaArguments, output: CliOutput) -> Result<Exit, AppError> {
+    let dialect = match arguments.dialect {
+        SchemaFormat::Agentcore => Dialect::AgentCore,
+        SchemaFormat::Aip15 => Dialect::Aip15,
+        SchemaFormat::Ioa => Dialect::Ioa,
+        SchemaFormat::Swdl => Dialect::Swdl,
+    };
+    output.print_exact(dialect_schema(dialect));
+    Ok(Exit::Done)
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CompletionsArguments {
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+pub(super) fn run_completions(arguments: &CompletionsArguments, output: CliOutput) -> Result<Exit, AppError> {
+    let mut text = Vec::new();
+    generate(arguments.shell, &mut Cli::command(), "skein", &mut text);
+    output.print_exact(&String::from_utf8_lossy(&text));
+    Ok(Exit::Done)
 }

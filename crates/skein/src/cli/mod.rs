@@ -2,9 +2,7 @@
 
 mod audit;
 mod bench;
-mod cancel;
 mod catalog;
-mod completions;
 mod decide;
 mod demo;
 mod dlq;
@@ -12,18 +10,14 @@ mod doctor;
 mod events;
 mod explain;
 mod fork;
-mod graph;
 mod init;
-mod list;
 mod logs;
 mod memory;
 mod plan;
 mod resume;
 mod run;
 mod runs;
-mod schema;
 mod show;
-mod signal;
 mod validate;
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
@@ -76,9 +70,9 @@ enum CliCommand {
     /// Reject a gate or a held step.
     Reject(decide::DecideArguments),
     /// Send a signal to a run.
-    Signal(signal::SignalArguments),
+    Signal(decide::SignalArguments),
     /// Cancel a run.
-    Cancel(cancel::CancelArguments),
+    Cancel(decide::CancelArguments),
     /// Resume interrupted runs.
     Resume(resume::ResumeArguments),
     /// Start a new run from a step of another run, and reuse its results.
@@ -90,9 +84,9 @@ enum CliCommand {
     /// Manage what a project remembers between runs.
     Memory(memory::MemoryArguments),
     /// Draw the steps of a workflow.
-    Graph(graph::GraphArguments),
+    Graph(show::GraphArguments),
     /// Print the JSON Schema of a format, for editors.
-    Schema(schema::SchemaArguments),
+    Schema(explain::SchemaArguments),
     /// Explain a code, with a wrong and a right example.
     Explain(explain::ExplainArguments),
     /// List the workflows of the project.
@@ -110,7 +104,7 @@ enum CliCommand {
     /// Measure the speed of Skein, compared with that of the machine.
     Bench(bench::BenchArguments),
     /// Print completions for a shell.
-    Completions(completions::CompletionsArguments),
+    Completions(explain::CompletionsArguments),
 }
 
 impl CliCommand {
@@ -195,23 +189,23 @@ fn run_command(cli: Cli, output: CliOutput) -> Result<Exit, AppError> {
         CliCommand::Events(arguments) => events::run(&arguments, app, output),
         CliCommand::Approve(arguments) => decide::run(arguments, Verdict::Approve, app, output),
         CliCommand::Reject(arguments) => decide::run(arguments, Verdict::Reject, app, output),
-        CliCommand::Signal(arguments) => signal::run(arguments, app, output),
-        CliCommand::Cancel(arguments) => cancel::run(arguments, app, output),
+        CliCommand::Signal(arguments) => decide::run_signal(arguments, app, output),
+        CliCommand::Cancel(arguments) => decide::run_cancel(arguments, app, output),
         CliCommand::Resume(arguments) => resume::run(arguments, app, output),
         CliCommand::Fork(arguments) => fork::run(arguments, app, output),
         CliCommand::Dlq(arguments) => dlq::run(arguments, app, output),
         CliCommand::Audit(arguments) => audit::run(arguments, app, output),
         CliCommand::Memory(arguments) => memory::run(arguments, app, output),
-        CliCommand::Graph(arguments) => graph::run(&arguments, app, output),
-        CliCommand::Schema(arguments) => schema::run(&arguments, output),
+        CliCommand::Graph(arguments) => show::run_graph(&arguments, app, output),
+        CliCommand::Schema(arguments) => explain::run_schema(&arguments, output),
         CliCommand::Explain(arguments) => explain::run(&arguments, output),
-        CliCommand::List => list::run(app, output),
+        CliCommand::List => show::run_list(app, output),
         CliCommand::Catalog(arguments) => catalog::run(&arguments, app, output),
         CliCommand::Show(arguments) => show::run(&arguments, app, output),
         CliCommand::Init(arguments) => init::run(&arguments, output),
-        CliCommand::Demo(arguments) => demo::run(arguments, output),
+        CliCommand::Demo(arguments) => demo::run(&arguments, output),
         CliCommand::Doctor(arguments) => doctor::run(&arguments, app, output),
         CliCommand::Bench(arguments) => bench::run(&arguments, app, output),
-        CliCommand::Completions(arguments) => completions::run(&arguments, output),
+        CliCommand::Completions(arguments) => explain::run_completions(&arguments, output),
     }
 }

@@ -1,18 +1,22 @@
-//! `skein show`: shows one workflow, with its inputs, outputs and steps.
+//! `skein list`, `skein show` and `skein graph`: the workflows of the project, one with its inputs, outputs and steps, and
+//! a drawing of its steps.
 
 use std::fmt::Write;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::json;
 use skein_app::{
     app::App,
     app_error::AppError,
     plan::{describe_kind, shorten_text},
-    workflows,
+    workflows::{self, WorkflowListEntry},
 };
 use skein_core::ir::{Schema, Workflow};
 
-use crate::{exit::Exit, render::output::CliOutput};
+use crate::{
+    exit::Exit,
+    render::{graph, output::CliOutput},
+};
 
 #[derive(Debug, Args)]
 pub(super) struct ShowArguments {
@@ -73,4 +77,56 @@ fn render_section(page: &mut String, title: &str, rows: &[(String, String)]) {
     for (name, text) in rows {
         let _ = writeln!(page, "{}", format!("  {name:width$}  {text}").trim_end());
     }
+}
+
+pub(super) fn run_list(app: &App, output: CliOutput) -> Result<Exit, AppError> {
+    let entries = workflows::list_workflows(app)?;
+    if output.is_json() {
+        output.print_json(&json!({"workflows": entries}));
+    } else if entries.is_empty() {
+        output.print_text("No workflows in `.workflows`, `workflows` or `artifacts/workflows`.\n");
+    } else {
+        let width = entries.iter().map(|entry| entry.name.chars().count()).max().unwrap_or_default();
+        output.print_text(&entries.iter().map(|entry| render_line(entry, width, output)).collect::<String>());
+    }
+    Ok(Exit::Done)
+}
+
+fn render_line(entry: &WorkflowListEntry, width: usize, output: CliOutput) -> String {
+    let name = output.paint.name(&format!("{:width$}", entry.name));
+    let description = entry.description.as_deref().and_then(|text| text.trim().lines().next());
+    let state = if entry.valid { String::new() } else { output.paint.error("not valid ") };
+    let dialect = entry.dialect.unwrap_or("?");
+    let line = format!("{name}  {dialect:9}  {state}{}", description.unwrap_or_default());
+    format!("{}\n", line.trim_end())
+}
+
+#[derive(Debug, Args)]
+pub(super) struct GraphArguments {
+    /// File, or name of a workflow of the project.
+    workflow: String,
+    /// Language of the drawing.
+    #[arg(long = "as", value_enum, default_value = "ascii")]
+    language: GraphLanguage,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum GraphLanguage {
+    Ascii,
+    Mermaid,
+    Dot,
+}
+
+pub(super) fn run_graph(arguments: &GraphArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+    let drawn = workflows::graph_workflow(app, &arguments.workflow)?;
+    if output.is_json() {
+        output.print_json(&json!(drawn));
+        return Ok(Exit::Done);
+    }
+    output.print_text(&match arguments.language {
+        GraphLanguage::Ascii => graph::draw_ascii(&drawn, output.paint),
+        GraphLanguage::Mermaid => graph::draw_mermaid(&drawn),
+        GraphLanguage::Dot => graph::draw_dot(&drawn),
+    });
+    Ok(Exit::Done)
 }

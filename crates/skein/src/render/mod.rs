@@ -6,5 +6,4 @@ pub(crate) mod graph;
 pub(crate) mod live;
 pub(crate) mod output;
 pub(crate) mod plan;
-pub(crate) mod prompt;
 pub(crate) mod tables;

@@ -2,10 +2,7 @@
 
 mod ascii;
 mod chart;
-mod dot;
-mod mermaid;
-mod rails;
 
 pub(crate) use ascii::draw_ascii;
-pub(crate) use dot::draw_dot;
-pub(crate) use mermaid::draw_mermaid;
+pub(crate) use chart::draw_dot;
+pub(crate) use chart::draw_mermaid;

@@ -17,8 +17,7 @@ use skein_core::{
 
 use super::{
     screen::ScreenRoom,
-    style::{LineTone, WORD},
-    text::{clean_text, cut_to_width, format_cost, format_elapsed},
+    text::{LineTone, WORD, clean_text, cut_to_width, format_cost, format_elapsed},
 };
 use crate::render::output::Paint;
 

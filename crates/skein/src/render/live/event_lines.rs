@@ -13,10 +13,9 @@ use skein_core::{
 
 use super::{
     activity::describe_attempt,
-    next_commands,
-    style::{LineTone, StyledLine, indent_line},
-    text::{clean_text, cut_to_width, format_cost, format_until},
+    text::{LineTone, StyledLine, clean_text, cut_to_width, format_cost, format_until, indent_line},
 };
+use crate::render::commands;
 use crate::render::output::Paint;
 
 /// Maximum number of lines and columns of a gate's content.
@@ -257,9 +256,7 @@ impl EventRenderer<'_> {
             shown += &indent_line(&message);
         }
         let run = self.state().start.as_ref().map_or("", |start| start.run.as_str());
-        next_commands::answer_commands(run, &opening)
-            .iter()
-            .for_each(|command| shown += &indent_line(&clean_text(command)));
+        commands::answer_commands(run, &opening).iter().for_each(|command| shown += &indent_line(&clean_text(command)));
         Some(shown)
     }
 

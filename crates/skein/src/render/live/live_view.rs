@@ -16,9 +16,8 @@ use super::{
     activity::{ActivityArea, DrawContext, describe_attempt},
     event_lines::{EventRenderer, has_failed},
     screen::{LiveScreen, TerminalSurface},
-    style::{LineTone, StyledLine, indent_line},
     summary::{RunSummaryText, render_log_lines},
-    text::{clean_text, last_visible_part},
+    text::{LineTone, StyledLine, clean_text, indent_line, last_visible_part},
 };
 use crate::render::output::Paint;
 

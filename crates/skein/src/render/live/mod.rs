@@ -6,11 +6,8 @@
 
 mod activity;
 mod event_lines;
-mod jsonl;
 mod live_view;
-mod next_commands;
 mod screen;
-mod style;
 mod summary;
 mod text;
 
@@ -22,13 +19,13 @@ use skein_core::{
     view::{StepView, status_word},
 };
 
+pub(crate) use crate::render::follow::JsonlEncoder;
 pub(crate) use event_lines::error_class_word;
-pub(crate) use jsonl::JsonlEncoder;
 pub(crate) use live_view::{LiveOptions, LiveView};
 pub(crate) use screen::{TerminalSize, TerminalSurface};
 pub(crate) use text::{format_cost, format_duration};
 
-use self::style::LineTone;
+use self::text::LineTone;
 use crate::render::output::Paint;
 
 /// Returns untrusted text on one line, without terminal control characters.

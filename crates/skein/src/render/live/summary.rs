@@ -14,10 +14,9 @@ use skein_core::{
 use super::{
     event_lines::{describe_error, ending_reason, has_failed},
     live_view::LiveOptions,
-    next_commands,
-    style::LineTone,
-    text::{clean_text, cut_to_width, format_cost, format_count, format_elapsed},
+    text::{LineTone, clean_text, cut_to_width, format_cost, format_count, format_elapsed},
 };
+use crate::render::commands;
 use crate::render::output::Paint;
 
 /// Maximum number of listed failures, and of listed reasons for not running.
@@ -70,7 +69,7 @@ impl RunSummaryText<'_> {
             page.write_row("Logs", &clean_text(logs_folder));
         }
         self.write_worktrees(&mut page);
-        for (i, command) in next_commands::next_commands(self.view, self.options.owned_elsewhere).iter().enumerate() {
+        for (i, command) in commands::next_commands(self.view, self.options.owned_elsewhere).iter().enumerate() {
             page.write_row(if i == 0 { "Next" } else { "" }, &clean_text(command));
         }
         page.text

@@ -106,22 +106,22 @@ impl DemoProcesses {
                 }
             }
         };
-        spawn_thread("values", each).map_err(|error| DemoError::from_io(&error))?;
+        spawn_thread("values", each)?;
         Ok(pid)
     }
 
     fn spawn_process(&mut self, mut command: Command) -> Result<(u32, Option<ChildStdout>), DemoError> {
-        let mut child = command.spawn().map_err(|error| DemoError::from_io(&error))?;
+        let mut child = command.spawn()?;
         let (pid, printed) = (child.id(), child.stdout.take());
         let held = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
         self.alive.insert(pid, child);
-        let held: OwnedFd = held.map_err(|error| DemoError::from_io(&error.into()))?;
+        let held: OwnedFd = held.map_err(io::Error::from)?;
         let tell = self.tell.clone();
         let until_end = move || {
             while poll(&mut [PollFd::new(&held, PollFlags::IN)], None).is_err() {}
             let _ = tell.send(DemoEvent::Ended(pid));
         };
-        spawn_thread("end", until_end).map_err(|error| DemoError::from_io(&error))?;
+        spawn_thread("end", until_end)?;
         Ok((pid, printed))
     }
 
@@ -148,7 +148,7 @@ impl DemoProcesses {
 
     /// Sends an event for each write in the folder from now on.
     pub(super) fn watch_folder(&self) -> Result<(), DemoError> {
-        let changes = FileChangeWatcher::new().map_err(|error| DemoError::from_io(&error))?;
+        let changes = FileChangeWatcher::new()?;
         changes.add_folder(&self.folder);
         let tell = self.tell.clone();
         let each = move || {
@@ -156,7 +156,7 @@ impl DemoProcesses {
                 changes.wait_for_change();
             }
         };
-        spawn_thread("written", each).map_err(|error| DemoError::from_io(&error))
+        Ok(spawn_thread("written", each)?)
     }
 
     /// Returns the next event until the deadline. A signal to stop is returned as an error.
@@ -187,7 +187,7 @@ impl DemoProcesses {
     /// Kills a process, and returns its exit status.
     pub(super) fn kill_process(&mut self, pid: u32) -> Result<ExitStatus, DemoError> {
         if let Some(child) = self.alive.get_mut(&pid) {
-            child.kill().map_err(|error| DemoError::from_io(&error))?;
+            child.kill()?;
         }
         self.wait_process(pid)
     }
@@ -195,7 +195,7 @@ impl DemoProcesses {
     fn wait_process(&mut self, pid: u32) -> Result<ExitStatus, DemoError> {
         let child = self.alive.remove(&pid);
         let mut child = child.ok_or_else(|| DemoError::broken(format!("process {pid} is not known")))?;
-        child.wait().map_err(|error| DemoError::from_io(&error))
+        Ok(child.wait()?)
     }
 
     /// Finds living workers of runs in the folder.
