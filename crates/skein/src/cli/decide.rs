@@ -16,7 +16,7 @@ use skein_host::decision_inbox::DecisionRequest;
 
 use crate::{
     exit::Exit,
-    render::{commands::command_prefix, follow::TerminalFrontEnd, output::CliOutput},
+    render::{commands::command_line, follow::TerminalFrontEnd, output::CliOutput},
 };
 
 #[derive(Debug, Args)]
@@ -91,7 +91,7 @@ fn print_delivered(delivered: &DeliveredDecision, request: &DecisionRequest, out
 
 /// Returns the state of a run after an input, as JSON.
 pub(super) fn report_to_json(report: &DeliveryReport) -> Value {
-    let next = (report.delivery == InputDelivery::Here).then(|| format!("{} resume {}", command_prefix(), report.run));
+    let next = (report.delivery == InputDelivery::Here).then(|| command_line(&["resume", report.run.as_str()]));
     json!({"run_id": report.run, "status": report.status, "next": next})
 }
 

@@ -13,7 +13,7 @@ use super::run::{AttachOptions, report_outcome};
 use crate::{
     exit::Exit,
     render::{
-        commands::{command_prefix, quote_shell_word},
+        commands::command_line,
         follow::TerminalFrontEnd,
         live::{error_class_word, one_line, render_log_end},
         output::{CliOutput, OutputFormat},
@@ -174,18 +174,17 @@ fn print_details(details: &DeadLetterDetails, output: CliOutput) {
 /// Returns the commands that make sense now, ready to be pasted.
 fn next_commands(details: &DeadLetterDetails) -> Vec<String> {
     let letter = &details.letter;
-    let (run, id) = (quote_shell_word(letter.run.as_str()), quote_shell_word(&letter.id().to_string()));
-    let mut next = vec![format!("{} logs {run} {}", command_prefix(), quote_shell_word(&letter.row.step))];
+    let (run, id) = (letter.run.as_str(), letter.id().to_string());
+    let mut next = vec![command_line(&["logs", run, &letter.row.step])];
     match &letter.settled {
         Some(DeadLetterSettlement { how: SettlementKind::Rerun(by), .. }) => {
-            next.push(format!("{} runs {}", command_prefix(), quote_shell_word(by.as_str())))
+            next.push(command_line(&["runs", by.as_str()]));
         }
         Some(_) => {}
         None if details.run_closed => {
-            next.push(format!("{} dlq rerun {id}", command_prefix()));
-            next.push(format!("{} dlq drop {id}", command_prefix()));
+            next.extend(["rerun", "drop"].map(|verb| command_line(&["dlq", verb, &id])));
         }
-        None => next.push(format!("{} runs {run} --follow", command_prefix())),
+        None => next.push(command_line(&["runs", run, "--follow"])),
     }
     next
 }

@@ -17,7 +17,7 @@ use super::plan;
 use crate::{
     exit::Exit,
     render::{
-        commands::command_prefix,
+        commands::command_line,
         follow::TerminalFrontEnd,
         output::{CliOutput, OutputFormat},
     },
@@ -124,9 +124,8 @@ fn print_detached(detached: &DetachedRun, output: CliOutput) {
     if output.is_json() {
         return output.print_json(&detached.to_json());
     }
-    let (run, prefix) = (&detached.run, command_prefix());
-    output.print_text(&format!(
-        "run {run} continues in the background\n  {prefix} runs {run} --follow\n  {prefix} logs {run} --follow\n  \
-         {prefix} cancel {run}\n"
-    ));
+    let run = detached.run.as_str();
+    let next: [&[&str]; 3] = [&["runs", run, "--follow"], &["logs", run, "--follow"], &["cancel", run]];
+    let next: String = next.iter().map(|words| format!("  {}\n", command_line(words))).collect();
+    output.print_text(&format!("run {run} continues in the background\n{next}"));
 }

@@ -22,13 +22,14 @@ pub(crate) fn remember_flags(state: Option<&Path>, project: Option<&Path>) {
     let _ = PREFIX.set(format!("skein{}{}", flag("state", state), flag("project", project)));
 }
 
-/// Returns the words before the name of a command that is shown to be typed here.
-pub(crate) fn command_prefix() -> &'static str {
-    PREFIX.get().map_or("skein", String::as_str)
+/// Returns a command of Skein that can be typed here, its words quoted for a shell.
+pub(crate) fn command_line(words: &[&str]) -> String {
+    let prefix = PREFIX.get().map_or("skein", String::as_str).to_owned();
+    words.iter().fold(prefix, |line, word| format!("{line} {}", quote_shell_word(word)))
 }
 
 /// Quotes a word for a shell, if necessary.
-pub(crate) fn quote_shell_word(word: &str) -> String {
+fn quote_shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
@@ -39,17 +40,13 @@ pub(crate) fn quote_shell_word(word: &str) -> String {
 /// Maximum number of answers that are offered.
 const ANSWERS: usize = 5;
 
-fn build_command(verb: &str, run: &str, rest: &str) -> String {
-    format!("{} {verb} {} {}", command_prefix(), quote_shell_word(run), quote_shell_word(rest))
-}
-
 /// Returns the commands that answer a gate, a wait or a hold.
 pub(super) fn answer_commands(run: &str, opening: &WaitpointView) -> Vec<String> {
     match opening.kind {
         WaitpointViewKind::Gate | WaitpointViewKind::Hold => {
-            ["approve", "reject"].iter().map(|verb| build_command(verb, run, &opening.step)).collect()
+            ["approve", "reject"].iter().map(|verb| command_line(&[verb, run, &opening.step])).collect()
         }
-        WaitpointViewKind::Wait => opening.signals.iter().map(|name| build_command("signal", run, name)).collect(),
+        WaitpointViewKind::Wait => opening.signals.iter().map(|name| command_line(&["signal", run, name])).collect(),
     }
 }
 
@@ -57,7 +54,7 @@ pub(super) fn answer_commands(run: &str, opening: &WaitpointView) -> Vec<String>
 pub(super) fn next_commands(view: &RunView, owned_elsewhere: bool) -> Vec<String> {
     let Some(run) = view.run_id.as_deref() else { return Vec::new() };
     if view.quarantine.is_some() {
-        return vec![format!("{} events {}", command_prefix(), quote_shell_word(run))];
+        return vec![command_line(&["events", run])];
     }
     match view.status {
         RunStatus::Succeeded => Vec::new(),
@@ -65,21 +62,18 @@ pub(super) fn next_commands(view: &RunView, owned_elsewhere: bool) -> Vec<String
             let openings = view.waiting_for.iter().flat_map(|opening| answer_commands(run, opening));
             let mut commands: Vec<String> = openings.take(ANSWERS).collect();
             // A run with an owner is followed, one without is resumed.
-            let more = if owned_elsewhere { "runs --follow" } else { "resume" };
-            commands.push(format!("{} {more} {}", command_prefix(), quote_shell_word(run)));
+            let last: &[&str] = if owned_elsewhere { &["runs", "--follow", run] } else { &["resume", run] };
+            commands.push(command_line(last));
             commands
         }
         // Resuming retries the failed undo steps.
-        RunStatus::UndoFailed => log_commands(view, run)
-            .into_iter()
-            .chain([format!("{} resume {}", command_prefix(), quote_shell_word(run))])
-            .collect(),
+        RunStatus::UndoFailed => log_commands(view, run).into_iter().chain([command_line(&["resume", run])]).collect(),
         RunStatus::Failed | RunStatus::TimedOut | RunStatus::Cancelled | RunStatus::Undone => {
             let mut commands = log_commands(view, run);
             // A run that will be retried automatically needs no fork.
             commands.extend(fork_command(view, run).filter(|_| view.retry_at.is_none()));
             if view.steps.iter().filter(|step| is_dead_letter(step)).count() > 1 {
-                commands.push(format!("{} dlq", command_prefix()));
+                commands.push(command_line(&["dlq"]));
             }
             commands
         }
@@ -110,12 +104,7 @@ fn fork_command(view: &RunView, run: &str) -> Option<String> {
     if view.steps.iter().any(is_rejected) {
         return None;
     }
-    Some(format!(
-        "{} fork {} --from {}",
-        command_prefix(),
-        quote_shell_word(run),
-        quote_shell_word(outermost_step(path))
-    ))
+    Some(command_line(&["fork", run, "--from", outermost_step(path)]))
 }
 
 /// Returns the commands that show the logs of failed steps.
@@ -127,7 +116,7 @@ fn log_commands(view: &RunView, run: &str) -> Vec<String> {
     let worked = view.steps.iter().filter(failed).find(|step| step.kind == "work" && step.attempts > 0);
     let stuck = view.undo.as_ref().and_then(|undo| undo.not_undone.first());
     let paths = stuck.into_iter().chain(worked.map(|step| &step.path));
-    paths.map(|path| build_command("logs", run, path)).collect()
+    paths.map(|path| command_line(&["logs", run, path])).collect()
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use skein_core::{
 
 use super::{
     screen::ScreenRoom,
-    text::{LineTone, WORD, clean_text, cut_to_width, format_cost, format_elapsed},
+    text::{LineTone, WORD, cut_to_width, format_cost, format_elapsed, one_line},
 };
 use crate::render::output::Paint;
 
@@ -222,7 +222,7 @@ fn render_waitpoint(draw: DrawContext<'_>, opening: Waitpoint) -> Option<String>
     if let (WaitpointKind::Hold(_), Some(deadline)) = (opening.kind, opening.deadline) {
         text += &format!(" ({} left)", format_elapsed(deadline.duration_since(draw.now)));
     }
-    let message = clean_text(&opening.message);
+    let message = one_line(&opening.message);
     if !message.is_empty() {
         text += &format!(": {message}");
     }
@@ -240,7 +240,7 @@ pub(super) fn describe_attempt(attempt: AttemptId) -> Option<String> {
 
 /// Renders one line, cut to the width of the terminal.
 fn render_line(draw: DrawContext<'_>, tone: LineTone, word: &str, length: Millis, text: &str) -> String {
-    let text = clean_text(text);
+    let text = one_line(text);
     if draw.room.columns < WIDE {
         let word = if word == "running" { String::new() } else { format!("{word} ") };
         let painted = tone.paint_text(draw.paint, &word);

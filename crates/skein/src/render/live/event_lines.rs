@@ -13,7 +13,7 @@ use skein_core::{
 
 use super::{
     activity::describe_attempt,
-    text::{LineTone, StyledLine, clean_text, cut_to_width, format_cost, format_until, indent_line},
+    text::{LineTone, StyledLine, cut_to_width, format_cost, format_until, indent_line, one_line},
 };
 use crate::render::commands;
 use crate::render::output::Paint;
@@ -251,12 +251,12 @@ impl EventRenderer<'_> {
         let word = if opening.escalated { "escalated" } else { "waiting" };
         let line = StyledLine { path: opening.step.clone(), text, ..StyledLine::new(LineTone::Asks, word) };
         let mut shown = line.render_line(self.paint);
-        let message = clean_text(&opening.message);
+        let message = one_line(&opening.message);
         if opening.kind == WaitpointViewKind::Gate && !message.is_empty() {
             shown += &indent_line(&message);
         }
         let run = self.state().start.as_ref().map_or("", |start| start.run.as_str());
-        commands::answer_commands(run, &opening).iter().for_each(|command| shown += &indent_line(&clean_text(command)));
+        commands::answer_commands(run, &opening).iter().for_each(|command| shown += &indent_line(&one_line(command)));
         Some(shown)
     }
 
@@ -273,7 +273,7 @@ impl EventRenderer<'_> {
         let text: Vec<String> = shows.iter().map(text).collect();
         let text = text.join("\n");
         let mut lines: Vec<String> =
-            text.lines().take(SHOWN).map(|line| indent_line(&cut_to_width(&clean_text(line), SHOWN_COLUMNS))).collect();
+            text.lines().take(SHOWN).map(|line| indent_line(&cut_to_width(&one_line(line), SHOWN_COLUMNS))).collect();
         if text.lines().nth(SHOWN).is_some() {
             lines.push(indent_line("…"));
         }
@@ -283,7 +283,7 @@ impl EventRenderer<'_> {
     /// Returns a prompt; the answer is typed after it.
     pub(super) fn render_question(&self, opening: Waitpoint, columns: usize) -> String {
         let opening = self.state().waitpoint(opening);
-        let step = opening.map_or(String::new(), |opening| clean_text(&self.run.names().step_path(opening.at)));
+        let step = opening.map_or(String::new(), |opening| one_line(&self.run.names().step_path(opening.at)));
         let rest = "? [y/n, and why] ";
         format!(
             "{}{rest}",

@@ -17,7 +17,7 @@ use super::{
     event_lines::{EventRenderer, has_failed},
     screen::{LiveScreen, TerminalSurface},
     summary::{RunSummaryText, render_log_lines},
-    text::{LineTone, StyledLine, clean_text, indent_line, last_visible_part},
+    text::{LineTone, StyledLine, indent_line, last_visible_part, one_line},
 };
 use crate::render::output::Paint;
 
@@ -232,7 +232,7 @@ impl<S: TerminalSurface> LiveView<S> {
 
     /// Shows a line to the person at the terminal.
     pub(crate) fn show_message(&mut self, text: &str) {
-        self.screen.print_lines(&indent_line(&clean_text(text)));
+        self.screen.print_lines(&indent_line(&one_line(text)));
     }
 
     /// Prints a line for a slow attempt, once, if nothing is drawn.

@@ -13,14 +13,14 @@ use unicode_width::UnicodeWidthChar;
 use crate::render::output::{Paint, sanitize_text};
 
 /// Returns untrusted text on one line, without terminal control characters.
-pub(super) fn clean_text(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let text = strip_escapes(text).replace("\r\n", " ").replace(['\r', '\n', '\t', '\u{2028}', '\u{2029}'], " ");
     sanitize_text(text.trim(), Paint(false))
 }
 
 /// Returns the part of a line that stays visible: a worker draws its progress by returning to the start of the line.
 pub(super) fn last_visible_part(line: &str) -> String {
-    line.rsplit(['\r', '\n']).map(clean_text).find(|part| !part.is_empty()).unwrap_or_default()
+    line.rsplit(['\r', '\n']).map(one_line).find(|part| !part.is_empty()).unwrap_or_default()
 }
 
 /// Returns the text without colours, titles and cursor movements. The rest of a broken sequence is sanitised later.
@@ -208,12 +208,12 @@ impl StyledLine {
         };
         let mut parts = String::new();
         if !self.path.is_empty() {
-            parts = paint.name(&clean_text(&self.path));
+            parts = paint.name(&one_line(&self.path));
         }
         if !self.aside.is_empty() {
-            parts += &format!(" {}", paint.faint(&format!("({})", clean_text(&self.aside))));
+            parts += &format!(" {}", paint.faint(&format!("({})", one_line(&self.aside))));
         }
-        let text = clean_text(&self.text);
+        let text = one_line(&self.text);
         parts += match (parts.is_empty(), text.is_empty()) {
             (_, true) | (true, _) => "",
             (false, false) => ": ",
@@ -243,7 +243,7 @@ mod tests {
             ("two\nlines\tand", "two lines and"),
         ];
         for (text, shown) in cases {
-            assert_eq!(clean_text(text), shown, "{text:?}");
+            assert_eq!(one_line(text), shown, "{text:?}");
         }
         assert_eq!(last_visible_part("10%\r50%\r\u{1b}[K99%\r\n"), "99%");
     }
