@@ -45,22 +45,15 @@ pub(super) fn run(
             Ok(Exit::Done)
         }
         DecisionOutcome::TakenByOwner { message } => {
-            match output.is_json() {
-                true => output.print_json(&json!({"done": true, "message": message})),
-                false => output.print_text(&format!("{message}\n")),
-            }
+            output.print_result(|| json!({"done": true, "message": message}), || format!("{message}\n"));
             Ok(Exit::Done)
         }
         DecisionOutcome::LeftForOwner { folder } => {
-            match output.is_json() {
-                true => {
-                    output.print_json(&json!({"run_id": request.run, "decision": decision, "left": true}));
-                }
-                false => output.print_text(&format!(
-                    "left in `{}`: it is applied when the owner of the state folder resumes the run\n",
-                    folder.display()
-                )),
-            }
+            let place = folder.display();
+            output.print_result(
+                || json!({"run_id": request.run, "decision": decision, "left": true}),
+                || format!("left in `{place}`: it is applied when the owner of the state folder resumes the run\n"),
+            );
             Ok(Exit::Waiting)
         }
     }

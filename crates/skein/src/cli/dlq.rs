@@ -87,10 +87,7 @@ pub(super) fn run(arguments: DlqArguments, app: &App, output: CliOutput) -> Resu
         Some(DlqCommand::Rerun(rerun)) => rerun_dead_letter(&rerun, app, output),
         Some(DlqCommand::Drop(DlqDropArguments { named, reason })) => {
             let dropped = dead_letters::drop_dead_letter(app, &named.id, reason)?;
-            match output.is_json() {
-                true => output.print_json(&dropped.to_json()),
-                false => output.print_text(&format!("dropped {}\n", dropped.letter.id())),
-            }
+            output.print_result(|| dropped.to_json(), || format!("dropped {}\n", dropped.letter.id()));
             Ok(Exit::Done)
         }
     }
@@ -98,13 +95,7 @@ pub(super) fn run(arguments: DlqArguments, app: &App, output: CliOutput) -> Resu
 
 fn list_dead_letters(arguments: &DlqArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let list = dead_letters::list_dead_letters(app, arguments.limit, arguments.all)?;
-    if output.is_json() {
-        output.print_json(&list.to_json());
-    } else if list.letters.is_empty() {
-        output.print_text("No dead letters.\n");
-    } else {
-        output.print_text(&render_table(&list.letters, output));
-    }
+    output.print_result(|| list.to_json(), || render_table(&list.letters, output));
     Ok(Exit::Done)
 }
 
@@ -119,6 +110,9 @@ fn rerun_dead_letter(rerun: &DlqRerunArguments, app: &App, output: CliOutput) ->
 }
 
 fn render_table(letters: &[DeadLetter], output: CliOutput) -> String {
+    if letters.is_empty() {
+        return "No dead letters.\n".to_owned();
+    }
     let widest = |of: &dyn Fn(&DeadLetter) -> usize| letters.iter().map(of).max().unwrap_or_default();
     let id = widest(&|letter| letter.id().to_string().chars().count());
     let step = widest(&|letter| one_line(&letter.row.step).chars().count()).min(40);

@@ -31,10 +31,7 @@ pub(super) fn run(arguments: &DoctorArguments, app: &App, output: CliOutput) -> 
     }
     let mut report = doctor::check_setup(app);
     report.sections.push(("Terminal", check_terminal(output)));
-    match output.is_json() {
-        true => output.print_json(&report.to_json()),
-        false => output.print_text(&render_sections(&report, output)),
-    }
+    output.print_result(|| report.to_json(), || render_sections(&report, output));
     Ok(if report.is_healthy() { Exit::Done } else { Exit::Broken })
 }
 

@@ -3,7 +3,7 @@
 
 use clap::{Args, CommandFactory, ValueEnum};
 use clap_complete::{Shell, generate};
-use serde_json::json;
+use serde_json::{Value, json};
 use skein_app::app_error::AppError;
 use skein_dialects::{Code, Dialect, dialect_schema};
 
@@ -22,15 +22,17 @@ pub(super) fn run(arguments: &ExplainArguments, output: CliOutput) -> Result<Exi
             AppError::refused(format!("there is no code `{text}`")).with_hint("`skein explain` lists all codes")
         );
     };
-    if output.is_json() {
-        let severity = code.severity().to_string();
-        output.print_json(
-            &json!({"code": code.as_str(), "severity": severity, "title": code_title(code), "page": code.page()}),
-        );
-    } else {
-        output.print_text(code.page());
-    }
+    let to_json = || {
+        let mut object = code_to_json(code);
+        object["page"] = json!(code.page());
+        object
+    };
+    output.print_result(to_json, || code.page().to_owned());
     Ok(Exit::Done)
+}
+
+fn code_to_json(code: Code) -> Value {
+    json!({"code": code.as_str(), "severity": code.severity().to_string(), "title": code_title(code)})
 }
 
 /// Parses a code, or only its number.
@@ -46,16 +48,12 @@ fn code_title(code: Code) -> &'static str {
 }
 
 fn list_codes(output: CliOutput) -> Exit {
-    if output.is_json() {
-        let code = |code: &Code| json!({"code": code.as_str(), "severity": code.severity().to_string(), "title": code_title(*code)});
-        output.print_json(&json!({"codes": Code::ALL.iter().map(code).collect::<Vec<_>>()}));
-        return Exit::Done;
-    }
+    let to_json = || json!({"codes": Code::ALL.iter().map(|code| code_to_json(*code)).collect::<Vec<_>>()});
     let line = |code: &Code| {
         let name = output.paint.name(code.as_str());
         format!("{name}  {:<8}{}\n", code.severity().to_string(), code_title(*code))
     };
-    output.print_text(&Code::ALL.iter().map(line).collect::<String>());
+    output.print_result(to_json, || Code::ALL.iter().map(line).collect());
     Exit::Done
 }
 

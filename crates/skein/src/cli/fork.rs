@@ -52,10 +52,7 @@ pub(super) fn run(arguments: ForkArguments, app: &App, output: CliOutput) -> Res
     let request = ForkRequest { run, from, reload, attachment: attachment.to_attachment() };
     if plan {
         let preview = fork::preview_fork(app, &request)?;
-        match output.is_json() {
-            true => output.print_json(&preview.to_json()),
-            false => output.print_text(&tables::render_fork(&preview, output.paint)),
-        }
+        output.print_result(|| preview.to_json(), || tables::render_fork(&preview, output.paint));
         return Ok(Exit::Done);
     }
     Ok(report_outcome(&fork::fork_run(app, &request, &TerminalFrontEnd::new(output))?, output))

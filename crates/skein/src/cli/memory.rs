@@ -156,13 +156,11 @@ fn capture(arguments: CaptureArguments, app: &App, output: CliOutput) -> Result<
 }
 
 fn print_list(memories: &[MemoryEntry], output: CliOutput) {
-    if output.is_json() {
-        output.print_json(&json!({"memories": memories.iter().map(memory_to_json).collect::<Vec<Value>>()}));
-    } else if memories.is_empty() {
-        output.print_text("No memories.\n");
-    } else {
-        output.print_text(&memories.iter().map(|memory| render_line(memory, output)).collect::<String>());
-    }
+    let to_text = || match memories {
+        [] => "No memories.\n".to_owned(),
+        some => some.iter().map(|memory| render_line(memory, output)).collect(),
+    };
+    output.print_result(|| json!({"memories": memories.iter().map(memory_to_json).collect::<Vec<_>>()}), to_text);
 }
 
 fn render_line(memory: &MemoryEntry, output: CliOutput) -> String {

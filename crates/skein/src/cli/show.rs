@@ -26,10 +26,7 @@ pub(super) struct ShowArguments {
 
 pub(super) fn run(arguments: &ShowArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let described = workflows::describe_workflow(app, &arguments.workflow)?;
-    match output.is_json() {
-        true => output.print_json(&json!(described)),
-        false => output.print_text(&render_workflow(&described.workflow, described.dialect, output)),
-    }
+    output.print_result(|| json!(described), || render_workflow(&described.workflow, described.dialect, output));
     Ok(Exit::Done)
 }
 
@@ -81,15 +78,16 @@ fn render_section(page: &mut String, title: &str, rows: &[(String, String)]) {
 
 pub(super) fn run_list(app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let entries = workflows::list_workflows(app)?;
-    if output.is_json() {
-        output.print_json(&json!({"workflows": entries}));
-    } else if entries.is_empty() {
-        output.print_text("No workflows in `.workflows`, `workflows` or `artifacts/workflows`.\n");
-    } else {
-        let width = entries.iter().map(|entry| entry.name.chars().count()).max().unwrap_or_default();
-        output.print_text(&entries.iter().map(|entry| render_line(entry, width, output)).collect::<String>());
-    }
+    output.print_result(|| json!({"workflows": entries}), || render_list(&entries, output));
     Ok(Exit::Done)
+}
+
+fn render_list(entries: &[WorkflowListEntry], output: CliOutput) -> String {
+    if entries.is_empty() {
+        return "No workflows in `.workflows`, `workflows` or `artifacts/workflows`.\n".to_owned();
+    }
+    let width = entries.iter().map(|entry| entry.name.chars().count()).max().unwrap_or_default();
+    entries.iter().map(|entry| render_line(entry, width, output)).collect()
 }
 
 fn render_line(entry: &WorkflowListEntry, width: usize, output: CliOutput) -> String {
@@ -119,14 +117,11 @@ enum GraphLanguage {
 
 pub(super) fn run_graph(arguments: &GraphArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let drawn = workflows::graph_workflow(app, &arguments.workflow)?;
-    if output.is_json() {
-        output.print_json(&json!(drawn));
-        return Ok(Exit::Done);
-    }
-    output.print_text(&match arguments.language {
+    let draw = || match arguments.language {
         GraphLanguage::Ascii => graph::draw_ascii(&drawn, output.paint),
         GraphLanguage::Mermaid => graph::draw_mermaid(&drawn),
         GraphLanguage::Dot => graph::draw_dot(&drawn),
-    });
+    };
+    output.print_result(|| json!(drawn), draw);
     Ok(Exit::Done)
 }

@@ -42,6 +42,14 @@ impl CliOutput {
         self.format == OutputFormat::Json
     }
 
+    /// Prints the result of a command: one value for programs, or a text for people.
+    pub(crate) fn print_result(self, to_json: impl FnOnce() -> Value, to_text: impl FnOnce() -> String) {
+        match self.is_json() {
+            true => self.print_json(&to_json()),
+            false => self.print_text(&to_text()),
+        }
+    }
+
     /// Prints the requested text, which may contain words of untrusted sources.
     pub(crate) fn print_text(self, text: &str) {
         write_text(io::stdout().lock(), &sanitize_text(text, self.paint));

@@ -56,10 +56,7 @@ pub(super) fn run(arguments: &BenchArguments, app: &App, output: CliOutput) -> R
     let sizes = if arguments.quick { BenchScale::QUICK } else { BenchScale::FULL };
     let report =
         measure_all(&folder.path, &sizes).map_err(|error| AppError::store(format!("the benchmark failed: {error}")))?;
-    match output.is_json() {
-        true => output.print_json(&report.to_json()),
-        false => output.print_text(&report.render_text(output.paint)),
-    }
+    output.print_result(|| report.to_json(), || report.render_text(output.paint));
     Ok(if arguments.check && !report.is_met() { Exit::Failed } else { Exit::Done })
 }
 
