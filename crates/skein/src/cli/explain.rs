@@ -1,13 +1,14 @@
 //! `skein explain`, `skein schema` and `skein completions`: print the page of a code, the JSON Schema of a format, and the
 //! completion script of a shell.
 
-use clap::{Args, CommandFactory, ValueEnum};
+use clap::{Args, CommandFactory};
 use clap_complete::{Shell, generate};
 use serde_json::{Value, json};
 use skein_app::app_error::AppError;
 use skein_dialects::{Code, Dialect, dialect_schema};
 
-use crate::{cli::Cli, exit::Exit, render::output::CliOutput};
+use super::{Cli, parse_word};
+use crate::{exit::Exit, render::output::CliOutput};
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArguments {
@@ -59,26 +60,12 @@ fn list_codes(output: CliOutput) -> Exit {
 
 #[derive(Debug, Args)]
 pub(super) struct SchemaArguments {
-    #[arg(value_enum)]
-    dialect: SchemaFormat,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum SchemaFormat {
-    Agentcore,
-    Aip15,
-    Ioa,
-    Swdl,
+    #[arg(value_parser = parse_word(&Dialect::ALL, Dialect::as_str))]
+    dialect: Dialect,
 }
 
 pub(super) fn run_schema(arguments: &SchemaArguments, output: CliOutput) -> Result<Exit, AppError> {
-    let dialect = match arguments.dialect {
-        SchemaFormat::Agentcore => Dialect::AgentCore,
-        SchemaFormat::Aip15 => Dialect::Aip15,
-        SchemaFormat::Ioa => Dialect::Ioa,
-        SchemaFormat::Swdl => Dialect::Swdl,
-    };
-    output.print_exact(dialect_schema(dialect));
+    output.print_exact(dialect_schema(arguments.dialect));
     Ok(Exit::Done)
 }
 

@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::json;
-use skein_app::{
-    app_error::AppError,
-    init::{self, TemplateFormat},
-    state::quote_path,
-};
+use skein_app::{app_error::AppError, init, state::quote_path};
 
+use skein_dialects::Dialect;
+
+use super::parse_word;
 use crate::{exit::Exit, render::output::CliOutput};
 
 #[derive(Debug, Args)]
@@ -18,36 +17,20 @@ pub(super) struct InitArguments {
     #[arg(default_value = ".")]
     folder: PathBuf,
     /// Format of the workflow.
-    #[arg(long, value_enum, default_value = "agentcore")]
-    kind: InitFormat,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum InitFormat {
-    Agentcore,
-    Aip15,
-    Ioa,
-    Swdl,
+    #[arg(long, value_parser = parse_word(&Dialect::ALL, Dialect::as_str), default_value = "agentcore")]
+    kind: Dialect,
 }
 
 pub(super) fn run(arguments: &InitArguments, output: CliOutput) -> Result<Exit, AppError> {
-    let format = match arguments.kind {
-        InitFormat::Agentcore => TemplateFormat::Agentcore,
-        InitFormat::Aip15 => TemplateFormat::Aip15,
-        InitFormat::Ioa => TemplateFormat::Ioa,
-        InitFormat::Swdl => TemplateFormat::Swdl,
-    };
     let folder = &arguments.folder;
-    let written = init::init_project(folder, format)?;
+    let written = init::init_project(folder, arguments.kind)?;
     let next = next_commands(folder);
-    if output.is_json() {
-        output.print_json(&json!({"folder": folder, "written": written, "next": next}));
-        return Ok(Exit::Done);
-    }
-    let mut text: String = written.iter().map(|file| format!("wrote {file}\n")).collect();
-    text += "\nNext\n";
-    text.extend(next.iter().map(|command| format!("  {}\n", output.paint.title(command))));
-    output.print_text(&text);
+    let to_text = || {
+        let files: String = written.iter().map(|file| format!("wrote {file}\n")).collect();
+        let commands: String = next.iter().map(|command| format!("  {}\n", output.paint.title(command))).collect();
+        format!("{files}\nNext\n{commands}")
+    };
+    output.print_result(|| json!({"folder": folder, "written": written, "next": next}), to_text);
     Ok(Exit::Done)
 }
 

@@ -22,7 +22,10 @@ mod validate;
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
-use clap::{Parser, Subcommand};
+use clap::{
+    Parser, Subcommand,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use skein_app::{app::App, app_error::AppError};
 use skein_core::engine::Verdict;
 
@@ -105,6 +108,15 @@ enum CliCommand {
     Bench(bench::BenchArguments),
     /// Print completions for a shell.
     Completions(explain::CompletionsArguments),
+}
+
+/// Returns the parser of an argument that is one of a few words.
+fn parse_word<T: Copy + Send + Sync + 'static>(
+    all: &'static [T],
+    word: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(all.iter().map(|value| word(*value)))
+        .try_map(move |text| all.iter().copied().find(|value| word(*value) == text).ok_or("no such word"))
 }
 
 impl CliCommand {
