@@ -5,13 +5,18 @@ use std::{
     sync::Arc,
 };
 
-use skein_core::{engine::RunProjection, ids::RunId, plan::Plan, suggest::did_you_mean};
+use skein_core::{
+    engine::{RunInput, RunProjection},
+    ids::RunId,
+    plan::Plan,
+    suggest::did_you_mean,
+};
 use skein_host::{
     host::{ResumeError, RunLoader},
     process,
     store::{
-        ClaimError, RunRow, RunSelection, SqliteStore, StateRegistry, Store, StoreError, StoreOpenError,
-        UntrustedState, is_shortened,
+        ClaimError, InboxRequestId, RunRow, RunSelection, SqliteStore, StateRegistry, Store, StoreError,
+        StoreOpenError, UntrustedState, is_shortened,
     },
     workspace::RunDir,
 };
@@ -83,6 +88,11 @@ impl StateHandle {
     /// Loads a run from its journal.
     pub fn load_run(&self, row: &RunRow) -> Result<RunProjection, AppError> {
         Ok(RunLoader::new(&*self.store).load_run(row)?.projection)
+    }
+
+    /// Sends an input to the present or next owner of a run.
+    pub(crate) fn send_request(&self, run: &RunId, input: &RunInput) -> Result<InboxRequestId, StoreError> {
+        self.store.send_request(run, &serde_json::to_vec(input).expect("an input serialises to JSON"))
     }
 
     /// Finds the run with this id.

@@ -132,7 +132,7 @@ fn initial_settings(
         secrets: Default::default(),
         handing: Default::default(),
         pass_env: config.pass_env.clone(),
-        writes: resolve_writes(project, config),
+        writes: resolve_writes(project),
         allow_unenforced: config.allow_unenforced.steps,
         pinned: Default::default(),
         roles: Some(config.roles.clone()),
@@ -176,15 +176,10 @@ fn accepted_risks(config: &ProjectConfig) -> Value {
     names.into_iter().filter(|(accepted, _)| *accepted).map(|(_, name)| json!(name)).collect()
 }
 
-/// Returns canonical paths, because a link could point elsewhere when it is used. `~` is the home of the user who
-/// starts the run.
-fn resolve_writes(project: &DiskProject, config: &ProjectConfig) -> Vec<PathBuf> {
-    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    let whole = |given: &String| match given.strip_prefix("~/") {
-        Some(rest) => home.join(rest),
-        None => project.root.join(given),
-    };
-    config.writes.iter().filter_map(|given| std::fs::canonicalize(whole(given)).ok()).collect()
+/// Returns canonical paths, because a link could point elsewhere when it is used.
+fn resolve_writes(project: &DiskProject) -> Vec<PathBuf> {
+    let paths = project.config.writes.iter().map(|path| project.resolve_path(path));
+    paths.filter_map(|path| std::fs::canonicalize(path).ok()).collect()
 }
 
 /// Canonicalises the folders of the command line.

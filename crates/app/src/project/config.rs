@@ -269,6 +269,12 @@ impl ProjectConfig {
         find_roles(&self.roles, name)
     }
 
+    /// Loads the configuration of a run's project, or the default if it is invalid: a configuration that has become
+    /// invalid since must not prevent the project's runs from ending.
+    pub(crate) fn load_valid(project: &Path) -> ProjectConfig {
+        ProjectConfig::load(&project.join(NAME), NAME).unwrap_or_default()
+    }
+
     /// Loads the configuration of a project; the default if it has none.
     pub(crate) fn load(path: &Path, shown: &str) -> Result<ProjectConfig, Box<Diagnostic>> {
         if !path.exists() {

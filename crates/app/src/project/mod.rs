@@ -138,6 +138,15 @@ impl DiskProject {
         self.read_source(path)
     }
 
+    /// Returns the path that a setting names: relative to the root, or below `~`, the home of the current user.
+    pub(crate) fn resolve_path(&self, named: &str) -> PathBuf {
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        match named.strip_prefix("~/").zip(home) {
+            Some((rest, home)) => home.join(rest),
+            None => self.root.join(named),
+        }
+    }
+
     /// Returns the files that determine what runs of this project may do.
     pub(crate) fn definition_files(&self) -> DefinitionFiles {
         let in_folder = |folder: &str| FOLDER_WORKFLOWS.map(|name| format!("{folder}{name}")).to_vec();
@@ -219,8 +228,7 @@ impl DiskProject {
 
     /// Returns the files that describe secrets. A link that leads out of the project is ignored.
     pub(crate) fn secret_files(&self) -> Vec<PathBuf> {
-        let mut folders = list_folder(&self.root.join(SECRET_FOLDERS));
-        folders.sort();
+        let folders = list_folder(&self.root.join(SECRET_FOLDERS));
         let all = [self.root.clone()].into_iter().chain(folders).map(|folder| folder.join(SECRETS));
         all.filter(|path| path.is_file() && check_inside(path, &[&self.root]).is_ok()).collect()
     }
@@ -249,9 +257,12 @@ fn not_found(why: &str, known: Vec<String>) -> WorkflowNotFound {
     WorkflowNotFound { why: why.to_owned(), known }
 }
 
+/// Returns the entries of a folder, sorted.
 fn list_folder(folder: &Path) -> Vec<PathBuf> {
     let read = fs::read_dir(folder).into_iter().flatten().take(MOST);
-    read.filter_map(Result::ok).map(|entry| entry.path()).collect()
+    let mut found: Vec<PathBuf> = read.filter_map(Result::ok).map(|entry| entry.path()).collect();
+    found.sort();
+    found
 }
 
 /// Finds a workflow by name in a folder of workflows: a file, or a folder of its own. Tests paths instead of listing

@@ -33,7 +33,7 @@ use skein_host::{
 use crate::{
     app::App,
     app_error::AppError,
-    project::config::{self, ProjectConfig},
+    project::config::ProjectConfig,
     runs::{
         follow::FileChangeWatcher,
         send_input::{self, DeliveryReport},
@@ -82,7 +82,7 @@ pub fn decide_run(app: &App, request: &DecisionRequest) -> Result<DecisionOutcom
     let step = request.step.as_ref().map_or(String::new(), |step| format!(" `{step}`"));
     send_input::require_person(&state, &row.run, &format!("{word}{step}"))?;
     let open = find_waitpoint(&state, &row, request.step.as_deref())?;
-    let by = send_input::current_actor(&send_input::read_run_settings(&row)?)?;
+    let by = send_input::load_current_actor(&send_input::read_run_settings(&row)?)?;
     let name = by.name.clone();
     let (decision, reason) = (request.decision, request.reason.clone());
     let input = RunInput::Decide { opening: open.opening, decision, by, reason };
@@ -233,10 +233,7 @@ fn lock_stopped(stopped: &Mutex<bool>) -> MutexGuard<'_, bool> {
 pub(crate) fn receive_decisions(app: &App, state: &StateHandle, project: &Path) -> DecisionReceiver {
     let receiver = DecisionReceiver::default();
     let inbox = DecisionInbox::new(&state.path);
-    let path = project.join(config::NAME);
-    // A configuration that has become invalid since must not prevent the project's runs from ending.
-    let group = ProjectConfig::load(&path, config::NAME).ok().and_then(|config| config.approval.group);
-    let Some(group) = group else {
+    let Some(group) = ProjectConfig::load_valid(project).approval.group else {
         let _ = inbox.close();
         return receiver;
     };
@@ -330,20 +327,18 @@ fn send_decision(
     decision: Verdict,
 ) -> Result<String, DecisionRefusal> {
     let refuse = |message: String, audited| DecisionRefusal { message, run: Some(run.clone()), audited };
-    let body = serde_json::to_vec(input).expect("an input serialises to JSON");
-    let sent = state.store.send_request(run, &body).map_err(|error| refuse(error.to_string(), false))?;
+    let sent = state.send_request(run, input).map_err(|error| refuse(error.to_string(), false))?;
     let answer = state.store.wait_for_answer(sent, DECIDING).map_err(|error| refuse(error.to_string(), false))?;
     let Some(bytes) = answer else {
         return Ok(format!("no process is executing run {run}; `{step}` is decided when its owner resumes the run"));
     };
-    match serde_json::from_slice(&bytes) {
-        Ok(RequestAnswer::Done) => {
+    match send_input::parse_answer(&bytes) {
+        RequestAnswer::Done => {
             let word = if decision == Verdict::Approve { "approved" } else { "rejected" };
             Ok(format!("{word} `{step}` of run {run}"))
         }
-        Ok(RequestAnswer::Refused(refusal)) => Err(refuse(format!("run `{run}` refuses: {refusal}"), true)),
-        Ok(RequestAnswer::Unreadable(why)) => Err(refuse(why, false)),
-        Err(error) => Err(refuse(error.to_string(), false)),
+        RequestAnswer::Refused(refusal) => Err(refuse(format!("run `{run}` refuses: {refusal}"), true)),
+        RequestAnswer::Unreadable(why) => Err(refuse(why, false)),
     }
 }
 

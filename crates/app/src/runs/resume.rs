@@ -135,9 +135,8 @@ fn refuse_unreadable(session: &HostSession, row: &RunRow, error: StoreError) -> 
 /// Requests to retry the undo steps that failed when the run ended. The request is sent before the run is claimed,
 /// because an ended run does not read its inbox.
 fn request_undo_retry(state: &StateHandle, row: &RunRow) -> Result<(), AppError> {
-    let input = RunInput::RetryUndo { by: current_user() };
-    let body = serde_json::to_vec(&input).expect("an input serialises to JSON");
-    state.store.send_request(&row.run, &body).map(drop).map_err(AppError::from)
+    state.send_request(&row.run, &RunInput::RetryUndo { by: current_user() })?;
+    Ok(())
 }
 
 /// Lists the runs that can be resumed.

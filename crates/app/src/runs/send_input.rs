@@ -123,9 +123,8 @@ fn check_user(state: &StateHandle) -> Result<(), IdentityError> {
 /// Sends a request to the present or next owner of the run. Does not wait for an answer.
 fn report_tampering(state: &StateHandle, run: &RunId, worker: &str, action: &str) {
     let input = RunInput::Tampered { by: worker.to_owned(), what: action.to_owned() };
-    let body = serde_json::to_vec(&input).expect("an input serialises to JSON");
     // If it cannot be stored, the worker is refused all the same.
-    let _ = state.store.send_request(run, &body);
+    let _ = state.send_request(run, &input);
 }
 
 /// Returns true if a person uses this process: no worker started it, and its user can be identified.
@@ -160,13 +159,9 @@ pub(crate) fn read_run_settings(row: &RunRow) -> Result<RunSettings, AppError> {
     RunSettings::from_json(&row.about).map_err(|error| AppError::store(error.to_string()))
 }
 
-/// Returns the user of this process, with their roles in a run.
-pub(crate) fn current_actor(settings: &RunSettings) -> Result<DecisionActor, AppError> {
-    Ok(load_current_actor(settings)?)
-}
-
-/// Returns the same, or the error in the configuration of the project. The user has a role if the project granted it
-/// when the run was started and still grants it: neither a change during the run nor an old run extends it.
+/// Returns the user of this process, with their roles in a run, or the error in the configuration of the project. The
+/// user has a role if the project granted it when the run was started and still grants it: neither a change during the
+/// run nor an old run extends it.
 pub(crate) fn load_current_actor(settings: &RunSettings) -> Result<DecisionActor, Box<Diagnostic>> {
     load_actor(settings, current_user())
 }
@@ -232,8 +227,7 @@ fn refuse_ended(state: &StateHandle, row: &RunRow, request: Option<InboxRequestI
 }
 
 fn send_request(state: &StateHandle, row: &RunRow, input: &RunInput) -> Result<InboxRequestId, AppError> {
-    let body = serde_json::to_vec(input).expect("an input serialises to JSON");
-    state.store.send_request(&row.run, &body).map_err(|error| match (&error, input) {
+    state.send_request(&row.run, input).map_err(|error| match (&error, input) {
         (StoreError::NoSpace, RunInput::Cancel { .. }) => stop_without_record(state, row),
         _ => error.into(),
     })
@@ -295,7 +289,7 @@ fn wait_for_answer(
     Err(AppError::refused(message))
 }
 
-fn parse_answer(bytes: &[u8]) -> RequestAnswer {
+pub(crate) fn parse_answer(bytes: &[u8]) -> RequestAnswer {
     serde_json::from_slice(bytes).unwrap_or_else(|error| RequestAnswer::Unreadable(error.to_string()))
 }
 

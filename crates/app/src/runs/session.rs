@@ -21,6 +21,7 @@ use skein_core::{
     engine::{RunInput, Verdict, Waitpoint},
     ids::RunId,
     limits,
+    plan::Plan,
     time::Millis,
 };
 use skein_host::{
@@ -37,9 +38,9 @@ use crate::{
     app::App,
     app_error::AppError,
     prepare::probe,
-    project::config::{self, ProjectConfig},
+    project::config::ProjectConfig,
     runs::{
-        follow::{self, FollowEnd, FollowEvent, FollowInbox, RunFollowEvent, RunFrontEnd},
+        follow::{self, FollowEnd, FollowEvent, FollowInbox, RunFeed, RunFollowEvent, RunFrontEnd},
         recording::RecordingThread,
         send_input,
     },
@@ -128,6 +129,31 @@ impl HostSession {
             settings: settings.clone(),
             sender: self.sender.clone(),
         })
+    }
+
+    /// Returns the feed of a run of this process, for an operation that does not wait for people.
+    pub(crate) fn feed<'a>(
+        &'a self,
+        state: &'a StateHandle,
+        run: &'a RunId,
+        plan: Plan,
+        settings: &'a RunSettings,
+        before: u64,
+    ) -> RunFeed<'a> {
+        RunFeed {
+            run,
+            plan,
+            workspace: &settings.workspace,
+            warnings: &settings.warnings,
+            folder: state.run_folder(run),
+            before,
+            waits: false,
+            owned_elsewhere: false,
+            desk: None,
+            store: &*state.store,
+            inbox: Some(&self.events),
+            recording: &|| None,
+        }
     }
 
     /// Takes one run over, and returns the number of events that it had then.
@@ -251,10 +277,7 @@ pub(crate) fn load_secrets(from: &BTreeMap<String, SecretSource>) -> Result<Secr
 
 /// Returns the maximum number of workers of a run's project.
 pub(crate) fn read_max_workers(project: &Path) -> u32 {
-    // A configuration that has become invalid since must not prevent the project's runs from ending.
-    let path = project.join(config::NAME);
-    let config = ProjectConfig::load(&path, config::NAME).unwrap_or_default();
-    config.max_workers.unwrap_or(limits::WORKERS_DEFAULT)
+    ProjectConfig::load_valid(project).max_workers.unwrap_or(limits::WORKERS_DEFAULT)
 }
 
 /// Descriptors for the journal and everything else except workers.

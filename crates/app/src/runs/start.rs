@@ -195,18 +195,10 @@ pub(crate) fn follow_to_end(
             RecordingSummary::from_runs(settings, &state.path, &all)
         };
         let last = front_end.follow(&RunFeed {
-            run: &run,
-            plan: plan.clone(),
-            workspace: &settings.workspace,
-            warnings: &settings.warnings,
-            folder: state.run_folder(&run),
-            before,
             waits,
-            owned_elsewhere: false,
             desk: if waits { session.open_desk(state, &run, settings) } else { None },
-            store: &*state.store,
-            inbox: Some(&session.events),
             recording: &summarize,
+            ..session.feed(state, &run, plan.clone(), settings, before)
         });
         if let (FollowEnd::Closed, Some(next)) = (&last.end, last.next) {
             session.add_run(next.clone());

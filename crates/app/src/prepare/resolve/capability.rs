@@ -137,11 +137,7 @@ impl DriverResolver<'_> {
         }
         let passed = |name: &String| self.config.pass_env.contains(name) && std::env::var_os(name).is_some();
         let given = |name: &String| self.config.find_secret(name).is_some() || passed(name);
-        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-        let whole = |path: &String| {
-            path.strip_prefix("~/").map_or_else(|| self.project.root.join(path), |rest| home.join(rest))
-        };
-        if auth.env.iter().any(given) || auth.paths.iter().any(|path| whole(path).exists()) {
+        if auth.env.iter().any(given) || auth.paths.iter().any(|path| self.project.resolve_path(path).exists()) {
             return Ok(());
         }
         let mut ways: Vec<String> = auth.login.iter().map(|line| format!("`{line}`")).collect();

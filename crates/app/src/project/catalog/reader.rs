@@ -12,10 +12,8 @@ use skein_core::secret_name::{to_slug, to_variable_name};
 use skein_dialects::{CatalogKind, SourcePosition, read_catalog_card, read_secrets};
 
 use super::CatalogEntry;
-use crate::project::{DiskProject, config, mcp_servers};
+use crate::project::{DiskProject, config, list_folder, mcp_servers};
 
-/// Maximum number of entries that are read from one folder.
-const MOST: usize = 10_000;
 /// The file that identifies a collection of SkillMeat.
 const COLLECTION: &str = "collection.toml";
 
@@ -255,20 +253,7 @@ pub(crate) fn find_collection(project: &DiskProject) -> Option<PathBuf> {
 
 /// Returns the folder for shared definitions that `skein.toml` names, or `collection`.
 fn named_collection(project: &DiskProject) -> PathBuf {
-    let named = project.config.collection.as_deref().unwrap_or("collection");
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    match named.strip_prefix("~/").zip(home) {
-        Some((rest, home)) => home.join(rest),
-        None => project.root.join(named),
-    }
-}
-
-/// Returns the entries of a folder, sorted.
-fn list_folder(folder: &Path) -> Vec<PathBuf> {
-    let read = fs::read_dir(folder).into_iter().flatten().take(MOST);
-    let mut found: Vec<PathBuf> = read.filter_map(Result::ok).map(|entry| entry.path()).collect();
-    found.sort();
-    found
+    project.resolve_path(project.config.collection.as_deref().unwrap_or("collection"))
 }
 
 /// Finds the line of a table in `skein.toml`, or of a key in it; the first line if it is written differently.
