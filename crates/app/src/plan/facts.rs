@@ -119,8 +119,8 @@ fn describe_driver(work: &WorkView) -> Vec<String> {
     let refused = found.refused.as_ref().filter(|_| found.passed_over.is_empty());
     let refused = refused.map(|refused| format!("it cannot run: {}", refused.message));
     let none = (found.driver.is_none() && !found.passed_over.is_empty()).then(|| "no driver can run it".to_owned());
-    let others = found.passed_over.iter().map(|other| format!("passes over {}, which {}", other.id, other.why));
-    chosen.into_iter().chain(refused).chain(none).chain(others).collect()
+    let passed_over = found.passed_over.iter().map(|driver| format!("passes over {}, which {}", driver.id, driver.why));
+    chosen.into_iter().chain(refused).chain(none).chain(passed_over).collect()
 }
 
 fn describe_gate(gate: &GateView) -> Vec<String> {

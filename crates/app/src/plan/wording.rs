@@ -257,8 +257,8 @@ impl fmt::Display for OutcomeConsequence {
                 "it waits for the same time again, when nobody may decide, and the run is cancelled"
             }
             OutcomeConsequence::Escalate(to) => {
-                let others = join_words(to, "or");
-                return write!(f, "it asks {others} for the same time again, then the run is cancelled");
+                let approvers = join_words(to, "or");
+                return write!(f, "it asks {approvers} for the same time again, then the run is cancelled");
             }
         })
     }

@@ -489,8 +489,8 @@ impl<'a> RunPreparation<'a> {
         if self.settings.replay.is_some() {
             return;
         }
-        let asking = SecretQuery { secret: name, workflow: self.workflow, step: step.id.as_str(), tool };
-        match self.access.authorize_secret(asking) {
+        let query = SecretQuery { secret: name, workflow: self.workflow, step: step.id.as_str(), tool };
+        match self.access.authorize_secret(query) {
             Ok(handing) => self.settings.handing.extend(handing.map(|handing| (name.to_owned(), handing))),
             Err(refused) => {
                 self.problems.push(refused.message());

@@ -67,7 +67,7 @@ fn parse_parameter(name: &str, text: &str, schema: &Schema) -> Value {
 pub(crate) fn accepts_parameter(inputs: &Schema, name: &str) -> bool {
     let Some(document) = inputs.document() else { return false };
     let takes_others = match document.get("additionalProperties") {
-        Some(others) => *others != Value::Bool(false),
+        Some(additional) => *additional != Value::Bool(false),
         // An object without declared properties is unrestricted, such as the payload of an event.
         None => document.get("properties").is_none() || document.get("patternProperties").is_some(),
     };

@@ -61,21 +61,21 @@ impl SecretAccessRules {
     }
 
     /// Returns the delivery of a secret, if the project declares it, or the refusal.
-    pub(crate) fn authorize_secret(&self, asking: SecretQuery<'_>) -> Result<Option<SecretDelivery>, SecretRefusal> {
+    pub(crate) fn authorize_secret(&self, query: SecretQuery<'_>) -> Result<Option<SecretDelivery>, SecretRefusal> {
         let refused = |why: String| SecretRefusal {
-            secret: to_slug(asking.secret),
-            workflow: asking.workflow.to_owned(),
-            step: asking.step.to_owned(),
-            tool: asking.tool.map(str::to_owned),
+            secret: to_slug(query.secret),
+            workflow: query.workflow.to_owned(),
+            step: query.step.to_owned(),
+            tool: query.tool.map(str::to_owned),
             why,
         };
         if let Some(broken) = &self.broken {
             return Err(refused(format!("cannot check who may use it: {broken}")));
         }
-        let Some(secret) = self.described.get(&to_slug(asking.secret)) else { return Ok(None) };
+        let Some(secret) = self.described.get(&to_slug(query.secret)) else { return Ok(None) };
         let granted = self.list_grants(secret);
         let fits = |principal: &SecretPrincipal| {
-            self.matches_principal(principal) || principal.matches(asking.tool, asking.workflow)
+            self.matches_principal(principal) || principal.matches(query.tool, query.workflow)
         };
         if let Some(reveal) = secret.reveal.as_ref().filter(|reveal| !reveal.iter().any(fits)) {
             let readers: Vec<String> = reveal.iter().map(ToString::to_string).collect();

@@ -124,13 +124,13 @@ pub fn signal_run(app: &App, request: SignalRequest) -> Result<DeliveryReport, A
 fn find_open_approvals(
     state: &StateHandle,
     row: &RunRow,
-    opening: Waitpoint,
+    waitpoint: Waitpoint,
 ) -> Result<Option<WaitpointView>, AppError> {
     let run = state.load_run(row)?;
-    if run.state().waitpoint(opening).is_none_or(|opening| opening.closed || opening.quorum < 2) {
+    if run.state().waitpoint(waitpoint).is_none_or(|waitpoint| waitpoint.closed || waitpoint.quorum < 2) {
         return Ok(None);
     }
-    Ok(view::view_waitpoint(run.state(), run.names(), opening))
+    Ok(view::view_waitpoint(run.state(), run.names(), waitpoint))
 }
 
 /// Finds the selected gate or hold.
@@ -159,7 +159,7 @@ fn refuse_not_open(
     open: &[&WaitpointRow],
 ) -> Result<AppError, AppError> {
     let run = state.load_run(row)?;
-    let last = run.state().openings.iter().rfind(|opening| run.names().step_path(opening.at) == step);
+    let last = run.state().openings.iter().rfind(|waitpoint| run.names().step_path(waitpoint.at) == step);
     let (message, hint) = match last.and_then(|last| last.decided.as_ref()) {
         Some((by, at)) => (format!("`{step}` was decided already, by {by} at {}", format_utc(*at)), None),
         None if row.open.iter().any(|open| open.step == step) => (
@@ -194,11 +194,11 @@ fn find_signal(state: &StateHandle, row: &RunRow, event: &str) -> Result<SignalN
 fn find_waiting_step(state: &StateHandle, row: &RunRow, step: &str) -> Result<StepAt, AppError> {
     let run = state.load_run(row)?;
     let open = view::view_run(run.plan(), run.state()).waiting_for;
-    let mut waits = open.iter().filter(|opening| opening.kind == WaitpointViewKind::Wait);
-    if let Some(found) = waits.clone().rfind(|opening| opening.step == step) {
+    let mut waits = open.iter().filter(|waitpoint| waitpoint.kind == WaitpointViewKind::Wait);
+    if let Some(found) = waits.clone().rfind(|waitpoint| waitpoint.step == step) {
         return Ok(found.at);
     }
-    let hint = did_you_mean(step, waits.by_ref().map(|opening| opening.step.as_str()));
+    let hint = did_you_mean(step, waits.by_ref().map(|waitpoint| waitpoint.step.as_str()));
     let message = format!("no step `{step}` of run `{}` waits for a signal", row.run);
     Err(AppError::refused(message).with_optional_hint(hint))
 }

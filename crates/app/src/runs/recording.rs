@@ -59,7 +59,7 @@ struct ReplayQuestion {
     at: StepAt,
     /// The index of this question among those of the step, from 0.
     nth: usize,
-    opening: Waitpoint,
+    waitpoint: Waitpoint,
     approvers: Vec<Approver>,
 }
 
@@ -101,22 +101,22 @@ fn collect_tasks(running: ActiveRun<'_>, records: &[JournalRecord]) -> Vec<Recor
     }
     if let Some(recording) = &running.settings.replay {
         let question = records.iter().filter_map(|record| recorded_waitpoint(&record.event));
-        wanted.extend(question.map(|(at, opening)| {
-            RecordingTask::Answer(Box::new(ReplayQuestion::new(running, recording, at, opening)))
+        wanted.extend(question.map(|(at, waitpoint)| {
+            RecordingTask::Answer(Box::new(ReplayQuestion::new(running, recording, at, waitpoint)))
         }));
     }
     wanted
 }
 
 impl ReplayQuestion {
-    fn new(running: ActiveRun<'_>, recording: &Path, at: StepAt, opening: Waitpoint) -> ReplayQuestion {
+    fn new(running: ActiveRun<'_>, recording: &Path, at: StepAt, waitpoint: Waitpoint) -> ReplayQuestion {
         let step = running.names.step_path(at);
-        let before = running.state.openings.iter().take(opening.0 as usize);
+        let before = running.state.openings.iter().take(waitpoint.0 as usize);
         let nth = before.filter(|other| is_recorded(other) && running.names.step_path(other.at) == step).count();
-        let approvers = running.state.waitpoint(opening).map(|one| one.approvers.clone()).unwrap_or_default();
+        let approvers = running.state.waitpoint(waitpoint).map(|one| one.approvers.clone()).unwrap_or_default();
         let whole = running.state.start.as_ref().map_or(1, |start| start.attempt);
         let (run, recording) = (running.run.clone(), recording.to_owned());
-        ReplayQuestion { run, recording, whole, step, at, nth, opening, approvers }
+        ReplayQuestion { run, recording, whole, step, at, nth, waitpoint, approvers }
     }
 
     /// Finds the recorded answer to the same question.
@@ -132,7 +132,7 @@ impl ReplayQuestion {
                 Approver::User(_) => None,
             });
             let by = DecisionActor { name: name.to_owned(), roles: roles.collect() };
-            RunInput::Decide { opening: self.opening, decision, by, reason: reason.cloned() }
+            RunInput::Decide { opening: self.waitpoint, decision, by, reason: reason.cloned() }
         };
         let last = |decision| {
             let (by, reason) = (recorded.by.as_deref().unwrap_or_default(), recorded.reason.as_ref());
@@ -152,10 +152,10 @@ impl ReplayQuestion {
 }
 
 /// Returns true if a waitpoint is of a recorded kind. Consistent with [`recorded_waitpoint`], which judges its event.
-fn is_recorded(opening: &WaitpointState) -> bool {
-    match opening.kind {
+fn is_recorded(waitpoint: &WaitpointState) -> bool {
+    match waitpoint.kind {
         WaitpointKind::Gate | WaitpointKind::Wait => true,
-        WaitpointKind::Hold(reason) => is_recorded_hold(reason, opening.deadline.is_some()),
+        WaitpointKind::Hold(reason) => is_recorded_hold(reason, waitpoint.deadline.is_some()),
     }
 }
 

@@ -41,12 +41,12 @@ fn quote_shell_word(word: &str) -> String {
 const ANSWERS: usize = 5;
 
 /// Returns the commands that answer a gate, a wait or a hold.
-pub(super) fn answer_commands(run: &str, opening: &WaitpointView) -> Vec<String> {
-    match opening.kind {
+pub(super) fn answer_commands(run: &str, waitpoint: &WaitpointView) -> Vec<String> {
+    match waitpoint.kind {
         WaitpointViewKind::Gate | WaitpointViewKind::Hold => {
-            ["approve", "reject"].iter().map(|verb| command_line(&[verb, run, &opening.step])).collect()
+            ["approve", "reject"].iter().map(|verb| command_line(&[verb, run, &waitpoint.step])).collect()
         }
-        WaitpointViewKind::Wait => opening.signals.iter().map(|name| command_line(&["signal", run, name])).collect(),
+        WaitpointViewKind::Wait => waitpoint.signals.iter().map(|name| command_line(&["signal", run, name])).collect(),
     }
 }
 
@@ -59,8 +59,8 @@ pub(super) fn next_commands(view: &RunView, owned_elsewhere: bool) -> Vec<String
     match view.status {
         RunStatus::Succeeded => Vec::new(),
         RunStatus::Queued | RunStatus::Running | RunStatus::Waiting | RunStatus::Undoing => {
-            let openings = view.waiting_for.iter().flat_map(|opening| answer_commands(run, opening));
-            let mut commands: Vec<String> = openings.take(ANSWERS).collect();
+            let waitpoints = view.waiting_for.iter().flat_map(|waitpoint| answer_commands(run, waitpoint));
+            let mut commands: Vec<String> = waitpoints.take(ANSWERS).collect();
             // A run with an owner is followed, one without is resumed.
             let last: &[&str] = if owned_elsewhere { &["runs", "--follow", run] } else { &["resume", run] };
             commands.push(command_line(last));

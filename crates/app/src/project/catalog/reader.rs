@@ -206,8 +206,8 @@ impl CatalogReader<'_> {
     fn read_servers(&self) -> Vec<CatalogEntry> {
         let mut found = self.read_settings("mcp", self.project.config.mcp.keys());
         let path = self.project.root.join(mcp_servers::FILE);
-        let others = mcp_servers::list_file_servers(self.project).into_iter();
-        found.extend(others.map(|name| self.plain_entry(name, &path, 1)));
+        let in_file = mcp_servers::list_file_servers(self.project).into_iter();
+        found.extend(in_file.map(|name| self.plain_entry(name, &path, 1)));
         found
     }
 

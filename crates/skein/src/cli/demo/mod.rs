@@ -288,7 +288,7 @@ impl DemoSession {
         loop {
             match self.processes.next_event(until)? {
                 DemoEvent::Value(pid, line) if pid == from && matches(&line) => return Ok(line),
-                heard => check_engine_alive(&heard, engine)?,
+                event => check_engine_alive(&event, engine)?,
             }
         }
     }
@@ -315,8 +315,8 @@ fn is_cut_start(event: &Value) -> bool {
         && attempt.is_some_and(|attempt| attempt.role == AttemptRole::Main && attempt.iteration == CUT.1)
 }
 
-fn check_engine_alive(heard: &DemoEvent, engine: u32) -> Result<(), DemoError> {
-    match heard {
+fn check_engine_alive(event: &DemoEvent, engine: u32) -> Result<(), DemoError> {
+    match event {
         DemoEvent::Ended(pid) if *pid == engine => Err(DemoError::broken("the run ended before it could be killed")),
         _ => Ok(()),
     }

@@ -49,8 +49,8 @@ pub(super) struct DemoProcesses {
     program: PathBuf,
     /// True if the output of the commands is hidden.
     quiet: bool,
-    tell: Sender<DemoEvent>,
-    heard: Receiver<DemoEvent>,
+    sender: Sender<DemoEvent>,
+    events: Receiver<DemoEvent>,
     alive: BTreeMap<u32, Child>,
 }
 
@@ -58,14 +58,14 @@ impl DemoProcesses {
     /// Starts to handle signals, and becomes the parent of orphaned descendants.
     pub(super) fn new(quiet: bool) -> io::Result<DemoProcesses> {
         process::become_subreaper();
-        let (tell, heard) = channel();
+        let (sender, events) = channel();
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-        let stop = tell.clone();
+        let stop = sender.clone();
         spawn_thread("signals", move || {
             signals.forever().take_while(|_| stop.send(DemoEvent::Stop).is_ok()).for_each(drop);
         })?;
         let program = std::env::current_exe()?;
-        Ok(DemoProcesses { folder: PathBuf::new(), program, quiet, tell, heard, alive: BTreeMap::new() })
+        Ok(DemoProcesses { folder: PathBuf::new(), program, quiet, sender, events, alive: BTreeMap::new() })
     }
 
     /// Sets the working directory of the processes.
@@ -96,12 +96,12 @@ impl DemoProcesses {
         let mut command = self.build_command(words);
         command.args(["--format", format]).stdout(Stdio::piped()).stderr(Stdio::null());
         let (pid, printed) = self.spawn_process(command)?;
-        let tell = self.tell.clone();
+        let sender = self.sender.clone();
         let each = move || {
             let values =
                 printed.into_iter().flat_map(|from| Deserializer::from_reader(BufReader::new(from)).into_iter());
             for value in values.map_while(Result::ok) {
-                if tell.send(DemoEvent::Value(pid, value)).is_err() {
+                if sender.send(DemoEvent::Value(pid, value)).is_err() {
                     return;
                 }
             }
@@ -116,10 +116,10 @@ impl DemoProcesses {
         let held = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
         self.alive.insert(pid, child);
         let held: OwnedFd = held.map_err(io::Error::from)?;
-        let tell = self.tell.clone();
+        let sender = self.sender.clone();
         let until_end = move || {
             while poll(&mut [PollFd::new(&held, PollFlags::IN)], None).is_err() {}
-            let _ = tell.send(DemoEvent::Ended(pid));
+            let _ = sender.send(DemoEvent::Ended(pid));
         };
         spawn_thread("end", until_end)?;
         Ok((pid, printed))
@@ -150,9 +150,9 @@ impl DemoProcesses {
     pub(super) fn watch_folder(&self) -> Result<(), DemoError> {
         let changes = FileChangeWatcher::new()?;
         changes.add_folder(&self.folder);
-        let tell = self.tell.clone();
+        let sender = self.sender.clone();
         let each = move || {
-            while tell.send(DemoEvent::Written).is_ok() {
+            while sender.send(DemoEvent::Written).is_ok() {
                 changes.wait_for_change();
             }
         };
@@ -161,9 +161,9 @@ impl DemoProcesses {
 
     /// Returns the next event until the deadline. A signal to stop is returned as an error.
     pub(super) fn next_event(&self, until: Instant) -> Result<DemoEvent, DemoError> {
-        match self.heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(DemoEvent::Stop) => Err(DemoError::Stopped),
-            Ok(heard) => Ok(heard),
+            Ok(event) => Ok(event),
             Err(RecvTimeoutError::Timeout) => {
                 Err(DemoError::broken("an expected event did not happen within a minute"))
             }
@@ -175,8 +175,8 @@ impl DemoProcesses {
     pub(super) fn wait_for_end(&mut self, pid: u32, asks: bool) -> Result<ExitStatus, DemoError> {
         let until = patience_deadline();
         loop {
-            let heard = if asks { self.heard.recv().unwrap_or(DemoEvent::Stop) } else { self.next_event(until)? };
-            match heard {
+            let event = if asks { self.events.recv().unwrap_or(DemoEvent::Stop) } else { self.next_event(until)? };
+            match event {
                 DemoEvent::Ended(other) if other == pid => return self.wait_process(pid),
                 DemoEvent::Stop => return Err(DemoError::Stopped),
                 _ => {}

@@ -111,9 +111,9 @@ impl RunSummaryText<'_> {
     /// Returns the counts of steps, such as "8 succeeded, 1 failed, 2 skipped", and the cost.
     fn render_counts(&self) -> String {
         let mut by_status: BTreeMap<(StepStatus, &str), usize> = BTreeMap::new();
-        let (settled, others): (Vec<&StepView>, Vec<&StepView>) =
+        let (settled, unsettled): (Vec<&StepView>, Vec<&StepView>) =
             self.view.steps.iter().partition(|step| step.settled_by.is_some());
-        others.iter().for_each(|step| *by_status.entry((step.status, &step.native_status)).or_default() += 1);
+        unsettled.iter().for_each(|step| *by_status.entry((step.status, &step.native_status)).or_default() += 1);
         // Ended steps first, by their importance to people.
         let ended = [
             StepStatus::Succeeded,
@@ -242,10 +242,10 @@ impl RunSummaryText<'_> {
             return;
         }
         page.write_title(LineTone::Asks, "Waits");
-        for opening in open.iter().take(LISTED) {
-            let step = self.view.steps.iter().find(|step| step.at == opening.at);
+        for waitpoint in open.iter().take(LISTED) {
+            let step = self.view.steps.iter().find(|step| step.at == waitpoint.at);
             let text = step.and_then(|step| step.why.as_ref()).map_or("", |why| &why.text);
-            page.write_item(&opening.step, text);
+            page.write_item(&waitpoint.step, text);
         }
         page.write_more(open.len(), LISTED);
     }
