@@ -49,11 +49,11 @@ impl App {
 
     /// Returns the root of the project. It does not depend on the path of a workflow: a run belongs to the project in
     /// which it was started.
-    pub fn project_root(&self) -> PathBuf {
+    pub(crate) fn project_root(&self) -> PathBuf {
         DiskProject::find_root(&self.project)
     }
 
-    pub fn open_project(&self) -> Result<DiskProject, AppError> {
+    pub(crate) fn open_project(&self) -> Result<DiskProject, AppError> {
         Ok(DiskProject::open(self.project_root())?)
     }
 
@@ -63,18 +63,18 @@ impl App {
     }
 
     /// Opens the state folder, which is created if it does not exist.
-    pub fn open_state(&self, project: &Path) -> Result<StateHandle, AppError> {
+    pub(crate) fn open_state(&self, project: &Path) -> Result<StateHandle, AppError> {
         StateHandle::open(self.state.as_deref(), project)
     }
 
     /// Opens the state folder for reading operations: a missing one is not created.
-    pub fn open_existing_state(&self) -> Result<Option<StateHandle>, AppError> {
+    pub(crate) fn open_existing_state(&self) -> Result<Option<StateHandle>, AppError> {
         let path = self.state_path();
         path.join(DATABASE).exists().then(|| StateHandle::open(Some(&path), &path)).transpose()
     }
 
     /// Opens the state folder and a run for reading operations: the newest run if none or `-` is named.
-    pub fn open_run_or_newest(&self, text: Option<&str>) -> Result<(StateHandle, RunRow), AppError> {
+    pub(crate) fn open_run_or_newest(&self, text: Option<&str>) -> Result<(StateHandle, RunRow), AppError> {
         if let Some(text) = text.filter(|text| *text != "-") {
             return self.open_run(text);
         }
@@ -91,7 +91,7 @@ impl App {
     }
 
     /// Opens the state folder and finds a run by its id, or by a prefix of its id.
-    pub fn open_run(&self, text: &str) -> Result<(StateHandle, RunRow), AppError> {
+    pub(crate) fn open_run(&self, text: &str) -> Result<(StateHandle, RunRow), AppError> {
         let place = self.state_path();
         let missing = |hint: Option<String>| {
             let in_sandbox = process::find_any_worker_mark().map(|mark| {

@@ -18,7 +18,7 @@ pub struct AppError {
 /// The reason why a driver, a server, a channel or an agent cannot be used, as a part of a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct UnusableReason(String);
+pub(crate) struct UnusableReason(String);
 
 impl From<String> for UnusableReason {
     fn from(reason: String) -> UnusableReason {
@@ -73,7 +73,7 @@ impl AppError {
     }
 
     /// A source that cannot be used.
-    pub fn invalid_source(diagnostics: Vec<Diagnostic>) -> AppError {
+    pub(crate) fn invalid_source(diagnostics: Vec<Diagnostic>) -> AppError {
         AppError { diagnostics, ..AppError::new(AppErrorKind::InvalidSource, "") }
     }
 

@@ -13,7 +13,7 @@ use skein_host::{
     store::{Store, StoredAuditRecord},
 };
 
-use crate::{app::App, app_error::AppError, runs::list::parse_past_time};
+use crate::{app::App, app_error::AppError, runs::inspect::parse_past_time};
 
 /// Selects records.
 #[derive(Debug, Default)]

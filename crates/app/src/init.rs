@@ -6,16 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{app_error::AppError, project::config};
+use skein_dialects::Dialect;
 
-/// The format of the first workflow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TemplateFormat {
-    Agentcore,
-    Aip15,
-    Ioa,
-    Swdl,
-}
+use crate::{app_error::AppError, project::config};
 
 /// A file: its path in the project, and its contents.
 type TemplateFile = (&'static str, &'static str);
@@ -29,33 +22,28 @@ macro_rules! template {
 /// The configuration, which is the same for every format.
 const CONFIG: TemplateFile = (config::NAME, template!("skein.toml"));
 
-impl TemplateFormat {
-    pub const ALL: [TemplateFormat; 4] =
-        [TemplateFormat::Agentcore, TemplateFormat::Aip15, TemplateFormat::Ioa, TemplateFormat::Swdl];
-
-    /// Returns the workflow first, and then the files that it needs.
-    fn template_files(self) -> &'static [TemplateFile] {
-        match self {
-            TemplateFormat::Agentcore => &[("workflows/hello.yaml", template!("agentcore/hello.yaml")), CONFIG],
-            TemplateFormat::Aip15 => &[
-                ("workflows/hello/WORKFLOW.md", template!("aip15/WORKFLOW.md")),
-                (".tools/say/TOOL.md", template!("aip15/TOOL.md")),
-                (".drivers/bash/DRIVER.md", template!("aip15/DRIVER.md")),
-                CONFIG,
-            ],
-            TemplateFormat::Ioa => &[
-                ("workflows/hello.yaml", template!("ioa/hello.yaml")),
-                ("domains/greetings.yaml", template!("ioa/greetings.yaml")),
-                CONFIG,
-            ],
-            TemplateFormat::Swdl => &[("workflows/hello.yaml", template!("swdl/hello.yaml")), CONFIG],
-        }
+/// Returns the workflow first, and then the files that it needs.
+fn template_files(format: Dialect) -> &'static [TemplateFile] {
+    match format {
+        Dialect::AgentCore => &[("workflows/hello.yaml", template!("agentcore/hello.yaml")), CONFIG],
+        Dialect::Aip15 => &[
+            ("workflows/hello/WORKFLOW.md", template!("aip15/WORKFLOW.md")),
+            (".tools/say/TOOL.md", template!("aip15/TOOL.md")),
+            (".drivers/bash/DRIVER.md", template!("aip15/DRIVER.md")),
+            CONFIG,
+        ],
+        Dialect::Ioa => &[
+            ("workflows/hello.yaml", template!("ioa/hello.yaml")),
+            ("domains/greetings.yaml", template!("ioa/greetings.yaml")),
+            CONFIG,
+        ],
+        Dialect::Swdl => &[("workflows/hello.yaml", template!("swdl/hello.yaml")), CONFIG],
     }
 }
 
 /// Writes the first files of a project into a folder, and returns their paths.
-pub fn init_project(folder: &Path, format: TemplateFormat) -> Result<Vec<String>, AppError> {
-    let files = format.template_files();
+pub fn init_project(folder: &Path, format: Dialect) -> Result<Vec<String>, AppError> {
+    let files = template_files(format);
     write_project(folder, files)?;
     Ok(files.iter().map(|(name, _)| display_path(folder, name)).collect())
 }
@@ -108,8 +96,8 @@ mod tests {
 
     #[test]
     fn a_workflow_to_begin_with_is_short() {
-        for format in TemplateFormat::ALL {
-            let (name, text) = format.template_files()[0];
+        for format in Dialect::ALL {
+            let (name, text) = template_files(format)[0];
             assert!(text.lines().count() <= 15, "{format:?}: {name}");
             assert!(name.contains("hello"), "{format:?}: {name}");
         }

@@ -16,7 +16,6 @@ pub mod plan;
 pub mod prepare;
 pub mod project;
 pub mod runs;
-pub mod shell_words;
 pub mod state;
 pub mod validate;
 pub mod workflows;

@@ -5,13 +5,18 @@ use std::{
     sync::Arc,
 };
 
-use skein_core::{engine::RunState, ids::RunId, plan::Plan, suggest::did_you_mean};
+use skein_core::{
+    engine::{RunInput, RunProjection},
+    ids::RunId,
+    plan::Plan,
+    suggest::did_you_mean,
+};
 use skein_host::{
     host::{ResumeError, RunLoader},
     process,
     store::{
-        ClaimError, RunRow, RunSelection, SqliteStore, StateRegistry, Store, StoreError, StoreOpenError,
-        UntrustedState, is_shortened,
+        ClaimError, InboxRequestId, RunRow, RunSelection, SqliteStore, StateRegistry, Store, StoreError,
+        StoreOpenError, UntrustedState, is_shortened,
     },
     workspace::RunDir,
 };
@@ -21,13 +26,13 @@ use crate::app_error::{AppError, AppErrorKind};
 /// The name of the state folder in a project.
 pub const NAME: &str = ".skein";
 /// The file that makes a folder a state folder.
-pub const DATABASE: &str = "skein.db";
+pub(crate) const DATABASE: &str = "skein.db";
 /// Maximum number of runs that are searched by a prefix of their id.
 const LOOKED_AT: u32 = 10_000;
 
 /// The runs that match a text.
 #[derive(Debug)]
-pub enum RunLookup {
+pub(crate) enum RunLookup {
     One(Box<RunRow>),
     None { hint: Option<String> },
     Several(Vec<RunId>),
@@ -56,7 +61,7 @@ impl StateHandle {
     }
 
     /// Looks up a run by its id, or by a prefix of its id.
-    pub fn look_up_run(&self, text: &str) -> Result<RunLookup, StoreError> {
+    pub(crate) fn look_up_run(&self, text: &str) -> Result<RunLookup, StoreError> {
         if let Ok(id) = RunId::new(text)
             && let Some(row) = self.store.find_run(&id)?
         {
@@ -72,7 +77,7 @@ impl StateHandle {
     }
 
     /// Returns the folder with the files of a run.
-    pub fn run_folder(&self, run: &RunId) -> PathBuf {
+    pub(crate) fn run_folder(&self, run: &RunId) -> PathBuf {
         RunDir::run_path(&self.path, run)
     }
 
@@ -81,8 +86,13 @@ impl StateHandle {
     }
 
     /// Loads a run from its journal.
-    pub fn load_run(&self, row: &RunRow) -> Result<(Plan, RunState), AppError> {
-        Ok(RunLoader::new(&*self.store).load_run(row)?.projection.into_parts())
+    pub fn load_run(&self, row: &RunRow) -> Result<RunProjection, AppError> {
+        Ok(RunLoader::new(&*self.store).load_run(row)?.projection)
+    }
+
+    /// Sends an input to the present or next owner of a run.
+    pub(crate) fn send_request(&self, run: &RunId, input: &RunInput) -> Result<InboxRequestId, StoreError> {
+        self.store.send_request(run, &serde_json::to_vec(input).expect("an input serialises to JSON"))
     }
 
     /// Finds the run with this id.
@@ -103,13 +113,25 @@ pub(crate) fn display_path(place: &Path) -> String {
     place.strip_prefix(here).unwrap_or(place).display().to_string()
 }
 
+/// Quotes a path so that a shell takes it as one word.
+pub fn quote_path(path: &Path) -> String {
+    let word = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+@%:,=".contains(c);
+    if !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
+        return word;
+    }
+    // A path with a leading dash would be taken for a flag.
+    let dot = if word.starts_with('-') { "./" } else { "" };
+    format!("'{dot}{}'", word.replace('\'', r"'\''"))
+}
+
 /// Returns the kind of error for a quarantined run: a store failure if acknowledged rows are lost.
-pub fn quarantine_kind(why: &str) -> AppErrorKind {
+pub(crate) fn quarantine_kind(why: &str) -> AppErrorKind {
     if is_shortened(why) { AppErrorKind::Store } else { AppErrorKind::Refused }
 }
 
 /// Returns the reason why a run cannot be claimed.
-pub fn refuse_claim(run: &RunId, error: ResumeError) -> AppError {
+pub(crate) fn refuse_claim(run: &RunId, error: ResumeError) -> AppError {
     match error {
         ResumeError::Claim(ClaimError::Owned(owner)) => {
             AppError::refused(format!("run `{run}` is being run by {owner}"))
@@ -133,7 +155,7 @@ fn refuse_quarantined(kind: AppErrorKind, run: &RunId, why: &str) -> AppError {
 }
 
 /// Refuses a run whose journal is shortened.
-pub fn refuse_shortened(row: &RunRow) -> Result<(), AppError> {
+pub(crate) fn refuse_shortened(row: &RunRow) -> Result<(), AppError> {
     match row.quarantined.as_ref().filter(|why| is_shortened(why)) {
         Some(why) => Err(refuse_claim(&row.run, ClaimError::Quarantined(why.clone()).into())),
         None => Ok(()),
@@ -141,7 +163,7 @@ pub fn refuse_shortened(row: &RunRow) -> Result<(), AppError> {
 }
 
 /// Returns the hint for a run whose journal is shortened.
-pub fn shortened_hint(run: &RunId) -> String {
+pub(crate) fn shortened_hint(run: &RunId) -> String {
     format!(
         "restore a complete copy of the state folder; or see what is left with `skein events {run}`, and repeat the \
          lost steps with `skein resume {run} --accept-shortened-journal`"
@@ -149,7 +171,7 @@ pub fn shortened_hint(run: &RunId) -> String {
 }
 
 /// Returns warnings about the runs whose journals are shortened.
-pub fn shortened_warnings(state: &StateHandle) -> Result<Vec<String>, AppError> {
+pub(crate) fn shortened_warnings(state: &StateHandle) -> Result<Vec<String>, AppError> {
     let shortened = state.store.list_shortened()?;
     let mut warnings: Vec<String> =
         shortened.iter().map(|(run, why)| format!("run {run} is set aside: {why}")).collect();
@@ -178,7 +200,7 @@ pub fn admit_folder(given: Option<&Path>, path: &Path) -> Result<(), StateAdmiss
 }
 
 /// Refuses a symbolic link: a repository may contain a link to the state folder of another project.
-pub fn check_link(given: Option<&Path>, path: &Path) -> Result<(), StateAdmissionError> {
+pub(crate) fn check_link(given: Option<&Path>, path: &Path) -> Result<(), StateAdmissionError> {
     let is_link = path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
     match is_link && given.is_none_or(|given| given.ends_with(NAME)) {
         true => Err(StateAdmissionError::Link(path.to_owned())),
@@ -187,10 +209,25 @@ pub fn check_link(given: Option<&Path>, path: &Path) -> Result<(), StateAdmissio
 }
 
 /// Returns the hint on accepting a state folder.
-pub fn acceptance_hint(given: Option<&Path>) -> String {
+pub(crate) fn acceptance_hint(given: Option<&Path>) -> String {
     let state = given.map(|given| format!(" --state {}", given.display())).unwrap_or_default();
     format!(
         "if you created it or trust its creator, `skein doctor --trust-state{state}` accepts it; otherwise remove it or choose \
          another with `--state DIR`"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_takes_a_quoted_path_as_one_word() {
+        let quoted = |path: &str| quote_path(Path::new(path));
+        assert_eq!(quoted("a/b-c.d"), "a/b-c.d");
+        assert_eq!(quoted("two words"), "'two words'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted("-x"), "'./-x'");
+        assert_eq!(quoted(""), "''");
+    }
 }

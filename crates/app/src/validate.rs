@@ -13,7 +13,7 @@ use skein_dialects::{CatalogKind, Diagnostic, SourceFile, check_source, is_proba
 
 use crate::{
     app::App,
-    project::{DiskProject, catalog::check, source_search},
+    project::{DiskProject, catalog::check, sources},
     workflows::other_project_warning,
 };
 
@@ -54,7 +54,7 @@ pub fn validate_paths(app: &App, paths: &[PathBuf], strict: bool) -> ValidationR
     let mut validator = SourceValidator { root: app.project_root(), ..SourceValidator::default() };
     for path in paths {
         if path.is_dir() {
-            let found = source_search::find_sources(path);
+            let found = sources::find_sources(path);
             found.files.iter().for_each(|file| validator.add_file(file, true));
             found.described.iter().for_each(|file| validator.add_file(file, true));
             found.missed.into_iter().for_each(|(folder, why)| validator.add_missed_folder(&folder, why));

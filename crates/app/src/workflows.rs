@@ -23,7 +23,7 @@ use crate::{
     app::App,
     app_error::AppError,
     plan::PlanView,
-    prepare::{agent_config, enforcement, parameters, resolve::ToolResolutions},
+    prepare::{agent_config, probe, resolve::ToolResolutions, run_inputs},
     project::{
         DiskProject,
         catalog::{self, CatalogListing},
@@ -44,13 +44,13 @@ pub struct PlanRequest {
 
 /// A workflow that was found, and the project that it is used in.
 #[derive(Debug)]
-pub struct LoadedWorkflow {
+pub(crate) struct LoadedWorkflow {
     pub project: DiskProject,
     pub report: SourceReport,
 }
 
 /// Finds a workflow by path or name and checks it.
-pub fn load_workflow(app: &App, text: &str) -> Result<LoadedWorkflow, AppError> {
+pub(crate) fn load_workflow(app: &App, text: &str) -> Result<LoadedWorkflow, AppError> {
     let project = app.open_project()?;
     let path = find_workflow_file(&project, text)?;
     if let Some(warning) = other_project_warning(&project, &path) {
@@ -155,7 +155,7 @@ pub struct PlannedWorkflow {
 /// Plans a run, without running anything.
 pub fn plan_workflow(app: &App, request: &PlanRequest) -> Result<PlannedWorkflow, AppError> {
     let (loaded, plan) = bind_workflow(app, request, |_| Ok(None))?;
-    let enforced = enforcement::machine_enforcement();
+    let enforced = probe::machine_enforcement();
     // If no tools are defined at all, one warning reports that instead of one for every step.
     let found = match loaded.project.shelf(CatalogKind::Tool).entries() {
         [] => ToolResolutions::default(),
@@ -213,7 +213,7 @@ pub(crate) fn bind_workflow(
         return Err(AppError::invalid_source(report.diagnostics.clone()));
     };
     let schema = &definition.root().workflow.inputs;
-    let given = parameters::read_parameters(&request.parameters, request.parameter_file.as_deref(), schema)?;
+    let given = run_inputs::read_parameters(&request.parameters, request.parameter_file.as_deref(), schema)?;
     let given = match has_files(&definition.root().workflow) {
         true => add_files_root(given, files_root(&loaded.project)?, schema),
         false => given,
@@ -239,7 +239,7 @@ fn add_files_root(given: Value, root: Option<PathBuf>, schema: &Schema) -> Value
 fn refuse_undeclared(given: &Value, workflow: &Workflow) -> Result<(), AppError> {
     let names = given.as_object().into_iter().flat_map(|given| given.keys());
     let undeclared: Vec<&String> =
-        names.filter(|name| !parameters::accepts_parameter(&workflow.inputs, name)).collect();
+        names.filter(|name| !run_inputs::accepts_parameter(&workflow.inputs, name)).collect();
     let Some(first) = undeclared.first() else { return Ok(()) };
     let quoted: Vec<String> = undeclared.iter().map(|name| format!("`{name}`")).collect();
     let message = format!("workflow `{}` declares no parameter {}", workflow.id, quoted.join(", "));
@@ -258,7 +258,7 @@ pub(crate) fn refuse_parameters(problems: &[PlanProblem], given: &Value, schema:
     let missing = problems.iter().find(|problem| problem.code == ProblemCode::MissingParameter);
     let give = missing.map(|problem| format!("set it with `--param {}=VALUE`", parameter_name(problem)));
     let as_json =
-        || problems.iter().find_map(|problem| parameters::suggest_json(&parameter_name(problem), given, schema));
+        || problems.iter().find_map(|problem| run_inputs::suggest_json(&parameter_name(problem), given, schema));
     AppError::usage(messages.join("; ")).with_optional_hint(hint.or(give).or_else(as_json))
 }
 

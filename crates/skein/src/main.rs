@@ -2,9 +2,7 @@
 //!
 //! Owns the arguments, the terminal and the exit status. The application layer below it has the operations.
 
-mod bench;
 mod cli;
-mod demo;
 mod exit;
 mod render;
 

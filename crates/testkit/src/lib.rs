@@ -5,11 +5,10 @@
 //! built from another build of the crate; tests through the public interface can.
 #![allow(clippy::unwrap_used, reason = "this is test code")]
 
-pub mod snapshot;
+pub mod files;
 #[cfg(feature = "host")]
 pub mod store;
-mod temporary_project;
 pub mod workflow;
 
+pub use files::TemporaryProject;
 pub use insta;
-pub use temporary_project::TemporaryProject;

@@ -1,26 +1,29 @@
 //! Checks of the setup of this machine for running workflows.
 //!
-//! Owns the findings. Each module checks one area and returns its findings; none of them prints, makes
-//! lasting changes, or waits without a limit. Findings never contain the value of a secret.
+//! Owns the findings and the checks of the project: its root, the validity of its configuration, and the existence of
+//! everything that it names. `state` checks the state folder and its journal, `machine` everything else. No check prints,
+//! makes lasting changes, or waits without a limit. Findings never contain the value of a secret.
 
-mod agents;
-mod journal;
-mod limits;
-mod programs;
-mod project;
-mod sandbox;
+mod machine;
 mod state;
-mod sync;
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use serde_json::{Value, json};
-use skein_host::store::StateRegistry;
+use skein_host::{secret::Secrets, store::StateRegistry};
 
-use self::{programs::VersionProbes, project::ProjectFindings, state::StateLocation};
+use self::state::StateLocation;
 use crate::{
     app::App,
     app_error::AppError,
+    prepare::secret_source,
+    project::{
+        DiskProject,
+        config::{self, ProjectConfig},
+    },
     state::{StateAdmissionError, check_link},
 };
 
@@ -68,7 +71,7 @@ impl DoctorFinding {
 }
 
 /// The findings of one area, with its title.
-pub type DoctorSection = (&'static str, Vec<DoctorFinding>);
+pub(crate) type DoctorSection = (&'static str, Vec<DoctorFinding>);
 
 /// The findings about this machine, by area.
 #[derive(Debug)]
@@ -78,23 +81,22 @@ pub struct DoctorReport {
 
 /// Checks everything that does not depend on the front end.
 pub fn check_setup(app: &App) -> DoctorReport {
-    let ProjectFindings { project, root, findings: about_project } = project::check_project(app.project_root());
+    let root = app.project_root();
+    let (project, project_findings) = check_project(&root);
     let home = StateLocation::locate(app.state.as_deref(), &root);
-    let mut about_state = state::check_state_folder(&home);
-    about_state.extend(sync::check_sync(&home));
-    let (about_journal, newest) = journal::check_journal(&home);
+    let mut state_findings = state::check_state_folder(&home);
+    state_findings.extend(state::check_sync(&home));
+    let (journal_findings, newest) = state::check_journal(&home);
     let config = project.as_ref().map(|project| &project.config);
-    // All programs are started at once, each with its own time limit.
-    let probes = VersionProbes::start_all(&root, programs::version_queries(config));
-    let answers = probes.wait_all();
+    let answers = machine::query_versions(&root, config);
     let sections = vec![
-        ("Project", about_project),
-        ("State", about_state),
-        ("Journal", about_journal),
-        ("Programs", programs::check_programs(&answers)),
-        ("Agents", agents::check_agents(&answers, config)),
-        ("Sandbox", sandbox::check_sandbox(config)),
-        ("System", limits::check_limits(config, newest)),
+        ("Project", project_findings),
+        ("State", state_findings),
+        ("Journal", journal_findings),
+        ("Programs", machine::check_programs(&answers)),
+        ("Agents", machine::check_agents(&answers, config)),
+        ("Sandbox", machine::check_sandbox(config)),
+        ("System", machine::check_limits(config, newest)),
     ];
     DoctorReport { sections }
 }
@@ -152,6 +154,83 @@ impl Drop for TrialFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
+}
+
+/// Returns the project, if its configuration is valid, and the findings about it.
+fn check_project(root: &Path) -> (Option<DiskProject>, Vec<DoctorFinding>) {
+    let mut findings = vec![root_finding(root)];
+    match DiskProject::open(root.to_owned()) {
+        Ok(project) => {
+            findings.extend(check_config(&project));
+            (Some(project), findings)
+        }
+        Err(wrong) => {
+            let line = wrong.primary_label().source.position(wrong.primary_label().span.start).line;
+            let message = format!("{}, at {}:{line}", wrong.message, wrong.primary_label().source.name);
+            let hint =
+                wrong.hint.clone().unwrap_or_else(|| format!("`skein explain {}` says more", wrong.code.as_str()));
+            findings.push(DoctorFinding::problem(config::NAME, message, hint));
+            (None, findings)
+        }
+    }
+}
+
+/// Reports the root, and the reason for choosing it.
+fn root_finding(root: &Path) -> DoctorFinding {
+    let why = if root.join(config::NAME).is_file() {
+        "because it contains a skein.toml"
+    } else if root.join(".git").exists() {
+        "because it contains a .git"
+    } else {
+        "the current folder, because there is no skein.toml and no .git above"
+    };
+    DoctorFinding::ok("folder", format!("{}: {why}", root.display()))
+}
+
+fn check_config(project: &DiskProject) -> Vec<DoctorFinding> {
+    let config = &project.config;
+    let file = project.root.join(config::NAME);
+    let message = if file.is_file() { "valid" } else { "none; it is optional" };
+    let mut findings = vec![DoctorFinding::ok(config::NAME, message)];
+    findings.extend(check_secrets(project));
+    for root in &config.roots {
+        if !project.root.join(root).is_dir() {
+            let message = format!("`{root}` of `roots` is not a folder");
+            findings.push(DoctorFinding::warning("roots", message, "correct it, or remove it from skein.toml"));
+        }
+    }
+    findings.extend(config.agents.iter().filter_map(|(name, agent)| check_agent(name, agent, config)));
+    findings
+}
+
+/// Checks that each secret is available. A value is read, and dropped at once.
+fn check_secrets(project: &DiskProject) -> Vec<DoctorFinding> {
+    let one = |(name, secret): (&String, &config::SecretSourceConfig)| {
+        let source = secret_source(secret, &project.root);
+        match Secrets::load(&BTreeMap::from([(name.clone(), source.clone())])) {
+            Ok(_) => DoctorFinding::ok("secrets", format!("`{name}` is available from {source}")),
+            Err(errors) => {
+                let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                let hint = format!("steps that use `{name}` are refused until it is available");
+                DoctorFinding::warning("secrets", messages.join("; "), hint)
+            }
+        }
+    };
+    project.config.secrets.iter().map(one).collect()
+}
+
+/// Reports an agent without a program.
+fn check_agent(name: &str, agent: &config::AgentConfig, config: &ProjectConfig) -> Option<DoctorFinding> {
+    let message = match agent.worker.as_ref().or(config.default_worker.as_ref()) {
+        None => {
+            format!("agent `{name}` is not configured: it has no `worker`, and there is no `default_worker`")
+        }
+        Some(worker) if worker == config::CUSTOM && agent.command.is_empty() => {
+            format!("the agent `{name}` is CUSTOM and has no `command`")
+        }
+        Some(_) => return None,
+    };
+    Some(DoctorFinding::warning("agents", message, format!("configure it in `[agents.{name}]` of skein.toml")))
 }
 
 #[cfg(test)]

@@ -1,21 +1,23 @@
 //! Reviews: an agent reviews an ended run, and proposes facts that are worth remembering.
 //!
 //! The review is a run of its own, so that it has a journal, limits, logs and costs like every other run. Its id is
-//! derived from the id of the reviewed run, so that a repeated request returns the existing review. Owns the handling
-//! of the proposals: each is stored once as a candidate, and agents do not see it until a person approves it.
+//! derived from the id of the reviewed run, so that a repeated request returns the existing review. Owns the digest of the
+//! run that the reviewer sees, which is untrusted and was redacted before it was stored, and the handling of the
+//! proposals: each is stored once as a candidate, and agents do not see it until a person approves it.
 
-use std::sync::Arc;
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::RunStart,
+    engine::{AttemptId, AttemptRole, RunStart},
     ids::RunId,
     ir::{
-        Budget, BudgetMode, RunStatus, Schema, Step, StepKindSpec as StepKind, WorkerCapability, WorkerSpec, Workflow,
+        Budget, BudgetMode, RunStatus, Schema, Step, StepKindSpec as StepKind, StepStatus, WorkerCapability,
+        WorkerSpec, Workflow,
     },
     limits,
     plan::{self, Plan},
-    view,
+    view::{self, StepView},
 };
 use skein_dialects::{SourceFile, check_source};
 use skein_host::{
@@ -27,14 +29,15 @@ use skein_host::{
     store::{RunOwner, RunRow, Store},
 };
 
-use super::{require_person, run_digest};
 use crate::{
     app::App,
     app_error::{AppError, AppErrorKind},
+    memory::require_person,
     prepare::{self, RunRequest},
     project::DiskProject,
     runs::{
-        follow::RunFrontEnd,
+        follow::{self, RunFrontEnd},
+        logs::{AttemptLogs, AttemptSelector, LogFile},
         resume::take_over_run,
         send_input,
         session::read_max_workers,
@@ -76,7 +79,7 @@ pub struct CaptureOutcome {
 }
 
 impl CaptureOutcome {
-    pub fn is_success(&self) -> bool {
+    pub(crate) fn is_success(&self) -> bool {
         self.outcome.as_ref().is_none_or(RunOutcome::is_success)
     }
 }
@@ -169,9 +172,7 @@ fn run_review(
         let hint = "name one with `--agent NAME`, or set `reviewer` of `[memory]` in skein.toml";
         return Err(AppError::usage("no agent is configured to review runs").with_hint(hint));
     };
-    let (before, past) = state.load_run(row)?;
-    let digest = run_digest::digest_run(&*state.store, &row.run, state.run_folder(&row.run), (&before, &past))?;
-    let plan = plan_review(agent, review_budget(&project), digest)
+    let plan = plan_review(agent, review_budget(&project), digest_run(state, row)?)
         .ok_or_else(|| AppError::bug("the built-in workflow of reviews is invalid"))?;
     let settings = prepare_review(&plan, &project, state, &reviewed)?;
     let launch = RunLaunch::new(plan, RunStart::new(id), settings.clone());
@@ -247,10 +248,9 @@ fn answer_schema() -> Value {
 /// was retired, is not proposed again.
 fn store_proposals(state: &StateHandle, of: &RunId, by: &RunId) -> Result<Vec<MemoryEntry>, AppError> {
     let wrong = |error: MemoryError| AppError::store(error.to_string());
-    let row = state.store.find_run(by)?;
-    let Some(row) = row else { return Ok(Vec::new()) };
-    let (plan, past) = state.load_run(&row)?;
-    let view = view::view_run(&plan, &past);
+    let Some(row) = state.store.find_run(by)? else { return Ok(Vec::new()) };
+    let run = state.load_run(&row)?;
+    let view = view::view_run(run.plan(), run.state());
     let proposed = view.steps.first().and_then(|step| step.outputs["memories"].as_array().cloned());
     let memories = ProjectMemory::open(&state.path).map_err(wrong)?;
     let (known, _) = memories.load_all().map_err(wrong)?;
@@ -294,6 +294,69 @@ fn parse_candidate(value: &Value, id: String, of: &RunId) -> Option<MemoryEntry>
         approved_by: None,
     };
     (!text.is_empty() && text.len() <= limits::MEMORY_BYTES).then_some(memory)
+}
+
+/// The maximum size of all steps together, in bytes of JSON.
+const MOST: usize = 48 * 1024;
+/// The maximum size of one value and of one log.
+const VALUE: usize = 2 * 1024;
+const LOG: usize = 1536;
+
+/// Returns the digest of an ended run.
+fn digest_run(state: &StateHandle, row: &RunRow) -> Result<Value, AppError> {
+    let (run, run_folder) = (state.load_run(row)?, state.run_folder(&row.run));
+    let mut logs = AttemptLogs::new(run.plan(), run_folder.clone(), AttemptSelector::default(), LogFile::Output);
+    logs.read_journal(&*state.store, &row.run)?;
+    let last = logs.all.iter().filter(|log| log.attempt.role == AttemptRole::Main);
+    let last: BTreeMap<&str, AttemptId> = last.map(|log| (log.step.as_str(), log.attempt)).collect();
+    let view = view::view_run(run.plan(), run.state());
+    let mut steps: Vec<&StepView> = view.steps.iter().filter(|step| !step.superseded).collect();
+    // Failed steps come first, because they teach most.
+    steps.sort_by_key(|step| Reverse(step.error.is_some()));
+    let (mut digests, mut size) = (Vec::new(), 0);
+    for step in steps.iter().filter(|step| step.status != StepStatus::Pending) {
+        let log = last.get(step.path.as_str()).and_then(|attempt| follow::read_log_tail(&run_folder, *attempt));
+        let digest = digest_step(step, log.as_deref());
+        size += digest.to_string().len();
+        if size > MOST {
+            break;
+        }
+        digests.push(digest);
+    }
+    Ok(json!({
+        "run_id": view.run_id,
+        "workflow": view.workflow,
+        "status": view.status,
+        "error": view.error,
+        "outputs": truncate_value(&view.outputs),
+        "steps_not_told": steps.len() - digests.len(),
+        "steps": digests,
+    }))
+}
+
+fn digest_step(step: &StepView, log: Option<&str>) -> Value {
+    json!({
+        "step": step.path,
+        "status": step.native_status,
+        "attempts": step.total_attempts,
+        "outputs": truncate_value(&step.outputs),
+        "error": step.error,
+        "end_of_log": log.map(|log| text_tail(log, LOG)),
+    })
+}
+
+/// Returns a value, or its beginning as text.
+fn truncate_value(value: &Value) -> Value {
+    let text = value.to_string();
+    match text.len() <= VALUE {
+        true => value.clone(),
+        false => Value::from(format!("{}…", &text[..text.floor_char_boundary(VALUE)])),
+    }
+}
+
+/// Returns the end of a text.
+fn text_tail(text: &str, most: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(most))..]
 }
 
 #[cfg(test)]

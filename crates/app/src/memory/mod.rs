@@ -1,7 +1,6 @@
 //! The memories of a project: facts that it remembers between runs, and that agents see.
 
 mod capture;
-mod run_digest;
 
 use serde_json::{Value, json};
 use skein_core::{engine::format_utc, limits};

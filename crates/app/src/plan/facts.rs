@@ -1,15 +1,13 @@
-//! The facts about one step of a plan, one line each.
+//! The facts about one step of a plan as text, one line each.
 
 use skein_core::{
     ir::{Budget, BudgetMode, StepKindName, TimeoutScope},
     plan::group_digits,
 };
 
-use super::{
+use crate::plan::{
     PlanStepView,
-    fallback_agents::FallbackAgentView,
-    rules::{describe_approvers, describe_rules},
-    step::{GateView, InputView, RouteView, WorkView},
+    step::{EscalationLevelView, FallbackAgentView, GateView, InputView, RouteView, WorkView},
     wording::{format_length, join_words},
 };
 
@@ -121,8 +119,8 @@ fn describe_driver(work: &WorkView) -> Vec<String> {
     let refused = found.refused.as_ref().filter(|_| found.passed_over.is_empty());
     let refused = refused.map(|refused| format!("it cannot run: {}", refused.message));
     let none = (found.driver.is_none() && !found.passed_over.is_empty()).then(|| "no driver can run it".to_owned());
-    let others = found.passed_over.iter().map(|other| format!("passes over {}, which {}", other.id, other.why));
-    chosen.into_iter().chain(refused).chain(none).chain(others).collect()
+    let passed_over = found.passed_over.iter().map(|driver| format!("passes over {}, which {}", driver.id, driver.why));
+    chosen.into_iter().chain(refused).chain(none).chain(passed_over).collect()
 }
 
 fn describe_gate(gate: &GateView) -> Vec<String> {
@@ -250,4 +248,36 @@ fn describe_ending(step: &PlanStepView) -> Option<String> {
         _ => String::new(),
     };
     Some(format!("{bounds}if it fails, {}{late}", step.on_failure))
+}
+
+/// Describes the rule that applies to a step, and its effect.
+pub(crate) fn describe_rules(step: &PlanStepView) -> Vec<String> {
+    let ruling = step
+        .ruling
+        .as_ref()
+        .map(|ruling| format!("approval `{}`, said by {}: {}", ruling.class, ruling.from, ruling.why));
+    let asks = step
+        .asks_first
+        .as_ref()
+        .map(|approvers| format!("asks {} before it starts", describe_approvers(approvers, step.quorum)));
+    let denied = step.denied.as_ref().map(|_| "may not start".to_owned());
+    let levels: Vec<String> = step.escalates_to.iter().enumerate().map(describe_level).collect();
+    let levels = (!levels.is_empty()).then(|| format!("if governance stops it, {}", levels.join(", ")));
+    ruling.into_iter().chain(asks).chain(denied).chain(levels).collect()
+}
+
+/// Describes the approvers, and the number of them that is needed.
+pub(crate) fn describe_approvers(approvers: &[String], quorum: u32) -> String {
+    match (approvers, quorum) {
+        ([], 1) => "a person".to_owned(),
+        ([], n) => format!("{n} people"),
+        (approvers, 1) => join_words(approvers, "or"),
+        (approvers, n) => format!("{n} of {}", join_words(approvers, "or")),
+    }
+}
+
+fn describe_level((number, level): (usize, &EscalationLevelView)) -> String {
+    let approvers = describe_approvers(&level.approvers, 1);
+    let time = level.timeout_ms.map_or(String::new(), |ms| format!(" within {}", format_length(ms)));
+    if number == 0 { format!("{approvers} may release{time}") } else { format!("then {approvers}{time}") }
 }

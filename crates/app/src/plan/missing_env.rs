@@ -78,7 +78,7 @@ impl MissingVariable {
 }
 
 /// Finds all such variables.
-pub fn find_missing_variables(
+pub(crate) fn find_missing_variables(
     definition: &PlanDefinition,
     config: &ProjectConfig,
     is_set: &dyn Fn(&str) -> bool,
@@ -113,7 +113,7 @@ pub fn find_missing_variables(
 }
 
 /// Returns true if a variable is set in the environment of Skein.
-pub fn is_set_here(name: &str) -> bool {
+pub(crate) fn is_set_here(name: &str) -> bool {
     std::env::var_os(name).is_some()
 }
 

@@ -1,15 +1,10 @@
-//! The view of a plan before a run: the worker, order and permissions of each step, and the possible cost.
+//! The view of a plan before a run: the worker, order and permissions of each step, its hooks, and the possible cost.
 //!
-//! Owns the view of a plan, which is also its JSON, and its text. Everything in it comes from the plan itself; unknown
-//! values are listed as such.
+//! Owns the view of a plan, which is also its JSON, and its text. Everything in it comes from the plan itself. An estimate
+//! lists its assumptions, and unknown values are listed as such.
 
-mod consequence;
-mod estimate;
 pub mod facts;
-mod fallback_agents;
-mod hooks;
-pub mod missing_env;
-mod rules;
+pub(crate) mod missing_env;
 mod step;
 pub mod wording;
 
@@ -18,19 +13,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::Value;
 use skein_core::{
-    ir::Budget,
+    ir::{Budget, HookAction, HookTiming, WorkerSpec, Workflow, WorkflowHook},
     plan::{Plan, PlanDefinition, ScopeIx},
 };
-use skein_host::sandbox::{SandboxEnforcement, SandboxProbeError};
+use skein_host::{
+    executor::{NEEDED_VARIABLES, agents::fallback},
+    sandbox::{SandboxEnforcement, SandboxProbeError},
+};
 
-pub use estimate::{CostEstimate, ItemEstimate};
+use self::{missing_env::MissingVariable, wording::join_words};
+use crate::{
+    prepare::resolve::ToolResolutions,
+    project::config::{self, ChannelConfig, ProjectConfig},
+};
+
 pub use facts::{list_few, shorten_text};
-pub use hooks::HookView;
 pub use step::PlanStepView;
 pub use wording::describe_kind;
-
-use self::missing_env::MissingVariable;
-use crate::{prepare::resolve::ToolResolutions, project::config::ProjectConfig};
 
 #[derive(Debug, Serialize)]
 pub struct PlanView {
@@ -116,7 +115,7 @@ pub struct ConfinementView {
 impl PlanView {
     /// Builds the view. `found`: the drivers of the plan's tools. `enforced`: the sandbox enforcement of this machine,
     /// or the reason why there is none.
-    pub fn from_plan(
+    pub(crate) fn from_plan(
         plan: &Plan,
         config: &ProjectConfig,
         found: &ToolResolutions,
@@ -232,4 +231,166 @@ fn batch_kind(routed: bool, steps: &[PlanStepView]) -> BatchKind {
 pub struct InnerBatches {
     pub label: String,
     pub batches: Vec<PlanBatch>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct CostEstimate {
+    /// The maximum number of starts of an agent, including retries and iterations. None: there is no upper bound.
+    pub agent_starts_at_most: Option<u64>,
+    /// Additional starts for each item of a list whose length is unknown.
+    pub per_item: Vec<ItemEstimate>,
+    /// Excludes the additional starts for items.
+    pub tokens_at_most: Option<u64>,
+    /// None if a list of unknown length or a missing price makes it unknown.
+    pub usd_at_most: Option<f64>,
+    /// The assumptions behind the numbers.
+    pub assumes: Vec<String>,
+    /// Values that are not known before the run; shown with the other unknowns.
+    #[serde(skip)]
+    pub unknown: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ItemEstimate {
+    pub step: String,
+    pub agent_starts: u64,
+    pub tokens: u64,
+}
+
+impl CostEstimate {
+    pub(crate) fn from_definition(definition: &PlanDefinition, config: &config::EstimateConfig) -> CostEstimate {
+        let starts = definition.count_worker_starts(|worker| matches!(worker, WorkerSpec::Agent { .. }));
+        let per_item: Vec<ItemEstimate> = starts
+            .items
+            .iter()
+            .filter(|(_, starts)| **starts > 0)
+            .map(|(step, starts)| ItemEstimate {
+                step: step.to_string(),
+                agent_starts: *starts,
+                tokens: starts.saturating_mul(config.tokens_per_attempt),
+            })
+            .collect();
+        let bound = (!starts.endless).then_some(starts.most);
+        let tokens = bound.map(|starts| starts.saturating_mul(config.tokens_per_attempt));
+        #[allow(clippy::cast_precision_loss, reason = "an estimate")]
+        let usd = tokens
+            .filter(|_| per_item.is_empty())
+            .zip(config.usd_per_million_tokens)
+            .map(|(tokens, usd)| tokens as f64 / 1e6 * usd);
+        let agents = bound != Some(0) || !per_item.is_empty();
+        CostEstimate {
+            agent_starts_at_most: bound,
+            assumes: if agents { list_assumptions(definition, config) } else { Vec::new() },
+            unknown: list_estimate_unknowns(
+                starts.endless,
+                &per_item,
+                agents && config.usd_per_million_tokens.is_none(),
+            ),
+            per_item,
+            tokens_at_most: tokens,
+            usd_at_most: usd,
+        }
+    }
+}
+
+fn list_assumptions(definition: &PlanDefinition, config: &config::EstimateConfig) -> Vec<String> {
+    let tokens = skein_core::plan::group_digits(config.tokens_per_attempt);
+    let mut assumes = vec![format!("{tokens} tokens each time an agent is started")];
+    assumes.extend(config.usd_per_million_tokens.map(|usd| format!("${usd} for a million tokens")));
+    let steps = definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
+    let relieved = steps.filter(|step| !fallback::named_agents(step).is_empty()).count();
+    assumes.extend((relieved > 0).then(|| "that no agent takes over from another".to_owned()));
+    assumes
+}
+
+fn list_estimate_unknowns(endless: bool, per_item: &[ItemEstimate], no_price: bool) -> Vec<String> {
+    let mut unknown = Vec::new();
+    if endless {
+        unknown.push("how often steps that routes lead back to will run".to_owned());
+    }
+    unknown.extend(per_item.iter().map(|item| format!("how many items `{}` will have", item.step)));
+    if no_price {
+        unknown.push("the price: none is set in skein.toml (`[estimate] usd_per_million_tokens`)".to_owned());
+    }
+    unknown
+}
+
+#[derive(Debug, Serialize)]
+pub struct HookView {
+    pub when: HookTiming,
+    /// The command, or the recipient.
+    pub does: String,
+    /// The grant of the program that is started for it. None: no program is started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub may: Option<HookGrantView>,
+}
+
+/// The permissions of the program of a hook.
+#[derive(Debug, Serialize)]
+pub struct HookGrantView {
+    /// The places that it writes, as text.
+    pub writes: Vec<&'static str>,
+    pub network: bool,
+    /// The variables that it gets if the host has them.
+    pub environment: Vec<String>,
+}
+
+impl HookView {
+    pub(crate) fn new(hook: &WorkflowHook, workflow: &Workflow, config: &ProjectConfig) -> HookView {
+        let may = HookGrantView::from_action(&hook.action, workflow, config);
+        HookView { when: hook.when, does: describe_hook_action(&hook.action, config), may }
+    }
+
+    pub fn describe_hook(&self) -> String {
+        let when = match self.when {
+            HookTiming::Start => "when it starts",
+            HookTiming::Success => "when it succeeds",
+            HookTiming::Failure => "when it fails",
+        };
+        let may = self.may.as_ref().map(HookGrantView::describe_grant).unwrap_or_default();
+        format!("{when}, {}{may}", self.does)
+    }
+}
+
+impl HookGrantView {
+    fn from_action(action: &HookAction, workflow: &Workflow, config: &ProjectConfig) -> Option<HookGrantView> {
+        let (writes, identifiers) = match action {
+            HookAction::Run { .. } => (vec!["the workspace"], Vec::new()),
+            HookAction::Notify { channel, .. } => match config.find_channel(channel)?.1.kind.as_deref()? {
+                ChannelConfig::COMMAND => (vec!["the workspace"], vec!["SKEIN_MESSAGE_ID"]),
+                ChannelConfig::DESKTOP => (Vec::new(), vec!["SKEIN_MESSAGE_ID"]),
+                _ => return None,
+            },
+        };
+        let needed = NEEDED_VARIABLES.into_iter().map(str::to_owned);
+        let own = config.pass_env.iter().chain(workflow.env.keys()).cloned();
+        let identifiers = ["SKEIN_RUN_ID"].into_iter().chain(identifiers).map(str::to_owned);
+        Some(HookGrantView { writes, network: true, environment: needed.chain(own).chain(identifiers).collect() })
+    }
+
+    fn describe_grant(&self) -> String {
+        let writes = match &self.writes[..] {
+            [] => "writes nothing".to_owned(),
+            places => format!("writes in {}", join_words(places, "and")),
+        };
+        let network = if self.network { "has network access" } else { "has no network access" };
+        format!("; it {writes}, {network}, and is given {}", join_words(&self.environment, "and"))
+    }
+}
+
+fn describe_hook_action(action: &HookAction, config: &ProjectConfig) -> String {
+    match action {
+        HookAction::Run { program, arguments } => {
+            let rest = arguments.iter().map(wording::render_argument);
+            let words: Vec<String> = [program.clone()].into_iter().chain(rest).collect();
+            format!("runs {}", shorten_text(&words.join(" ")))
+        }
+        HookAction::Notify { channel, .. } => match config.find_channel(channel) {
+            Some((_, found)) => {
+                let kind = found.kind.as_deref().unwrap_or("nothing yet");
+                format!("notifies {} by {kind}", shorten_text(channel))
+            }
+            None => format!("notifies nobody: skein.toml has no channel for {}", shorten_text(channel)),
+        },
+    }
 }

@@ -1,4 +1,5 @@
-//! One step of a plan, as people see it.
+//! One step of a plan, as people and programs see it: its worker and fallback agents, its gate or wait, its inputs, limits
+//! and routes.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -6,25 +7,29 @@ use skein_core::{
     engine::AttemptRole,
     ir::{
         ApprovalRuling, Budget, ErrorClass, EscalationLevel, GateSpec, InputBinding, IsolationSpec, LoopTest, OnRetry,
-        Step, StepKindName, StepKindSpec, TimeoutScope, WaitSpec, WorkSpec, WorkerSpec,
+        Step, StepKindName, StepKindSpec, TimeoutScope, WaitSpec, WorkSpec, WorkerCapability, WorkerSpec,
     },
     plan::ScopeIx,
 };
 use skein_host::{
-    executor::{AgentContextRequest, WorkspacePolicy},
-    run_settings::ToolServer,
+    executor::{
+        AgentContextRequest, WorkspacePolicy,
+        agents::{
+            AgentPermissions, describe_limits,
+            fallback::{self, AgentReference},
+        },
+    },
+    run_settings::{AgentSettings, ToolServer},
 };
 
-use super::{
-    InnerBatches, PlanViewBuilder,
-    consequence::OutcomeConsequence,
-    fallback_agents::{FallbackAgentView, build_fallback_views},
-    wording::{
-        describe_secret_source, describe_worker, list_approvers, list_capabilities, list_tools, render_expression,
-        render_prose, render_target, resolve_model,
-    },
-};
 use crate::{
+    plan::{
+        InnerBatches, PlanViewBuilder,
+        wording::{
+            OutcomeConsequence, describe_secret_source, describe_worker, list_approvers, list_capabilities, list_tools,
+            render_expression, render_prose, render_target, resolve_model,
+        },
+    },
     prepare::resolve::{ToolResolution, ToolResolutions},
     project::config::ProjectConfig,
 };
@@ -463,4 +468,63 @@ fn build_inner_batches(viewer: &mut PlanViewBuilder<'_>, scope: ScopeIx, i: u32)
     };
     let inner = |(label, which)| InnerBatches { label, batches: viewer.build_batches(entry.inner_scope(i, which)) };
     labels.into_iter().zip(0..).map(inner).collect()
+}
+
+/// One of several agents.
+#[derive(Debug, Serialize)]
+pub struct FallbackAgentView {
+    pub by: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The limits that its own flags set, inside of the sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept_to: Option<String>,
+}
+
+/// Returns all agents of a step, in their order. Empty if there is only one.
+pub(crate) fn build_fallback_views(step: &Step, worker: &WorkerSpec, config: &ProjectConfig) -> Vec<FallbackAgentView> {
+    let names = fallback::named_agents(step);
+    let WorkerSpec::Agent { name, program, capabilities, .. } = worker else { return Vec::new() };
+    let key = AgentSettings::settings_key(name.as_deref(), program.as_deref());
+    let fallbacks = fallback::fallback_agents(&key, &names);
+    if fallbacks.is_empty() {
+        return Vec::new();
+    }
+    let rights = match name.as_ref().and_then(|name| config.agents.get(name)) {
+        Some(agent) if capabilities.is_empty() => &agent.capabilities,
+        _ => capabilities,
+    };
+    let may = AgentPermissions::from_capabilities(rights, &find_test_commands(step, config));
+    let view = |worker: &WorkerSpec, agent: AgentReference<'_>| FallbackAgentView {
+        by: describe_worker(worker, config),
+        model: resolve_model(step, worker, config),
+        kept_to: describe_flags(agent, config, &may),
+    };
+    let first = view(worker, AgentReference { name: name.as_deref(), program: program.as_deref() });
+    let rest = fallbacks.iter().map(|agent| view(&agent_worker(*agent, rights), *agent));
+    [first].into_iter().chain(rest).collect()
+}
+
+/// Returns an agent of the list as a worker, so that it is described like others.
+fn agent_worker(named: AgentReference<'_>, rights: &[WorkerCapability]) -> WorkerSpec {
+    WorkerSpec::Agent {
+        name: named.name.map(str::to_owned),
+        program: named.program.map(str::to_owned),
+        model: None,
+        capabilities: rights.to_vec(),
+        instructions: None,
+        tools: Vec::new(),
+        max_turns: None,
+        command_timeout: None,
+    }
+}
+
+fn describe_flags(named: AgentReference<'_>, config: &ProjectConfig, may: &AgentPermissions) -> Option<String> {
+    let known = named.name.and_then(|name| config.agents.get(name)).and_then(|agent| agent.worker.as_deref());
+    describe_limits(named.program.or(known).or(config.default_worker.as_deref())?, may)
+}
+
+/// Returns the test commands of the step, or else those of the project.
+fn find_test_commands(step: &Step, config: &ProjectConfig) -> Vec<Vec<String>> {
+    step.extensions.skein.test_commands.clone().unwrap_or_else(|| config.test_commands.clone())
 }

@@ -1,15 +1,22 @@
-//! The wording of parts of a workflow: workers, expressions, targets, approvers.
+//! The wording of parts of a workflow: workers, expressions, targets, approvers, and the consequences of outcomes other
+//! than success.
 
+use std::fmt;
+
+use serde::Serialize;
 use skein_core::{
     expr::{Expr, ExprNode, LiteralValue, ReferenceRoot, StepProperty},
-    ir::{Approver, RouteTarget, Step, StepKindSpec, WorkerCapability, WorkerSpec},
+    ir::{
+        Approver, GateSpec, GateTimeout, OutcomeAction, OutcomeEffect, RouteTarget, RunImpact, Step, StepKindSpec,
+        WaitTimeout, WorkerCapability, WorkerSpec,
+    },
 };
 use skein_host::executor::default_agent_model;
 
 use crate::project::config::{self, ProjectConfig};
 
 /// Describes a worker, as far as the workflow and the project define it.
-pub fn describe_worker(worker: &WorkerSpec, config: &ProjectConfig) -> String {
+pub(crate) fn describe_worker(worker: &WorkerSpec, config: &ProjectConfig) -> String {
     match worker {
         WorkerSpec::Agent { name: Some(name), program, .. } => {
             let known = config.agents.get(name).and_then(|agent| agent.worker.as_ref());
@@ -52,7 +59,7 @@ pub fn describe_kind(kind: &StepKindSpec) -> String {
 }
 
 /// Renders one argument of a command; quoted if it would read as several.
-pub fn render_argument(argument: &Expr) -> String {
+pub(crate) fn render_argument(argument: &Expr) -> String {
     match argument.as_literal().and_then(LiteralValue::as_str) {
         Some(text) if !text.is_empty() && !text.contains(char::is_whitespace) => text.to_owned(),
         _ => render_expression(argument),
@@ -60,7 +67,7 @@ pub fn render_argument(argument: &Expr) -> String {
 }
 
 /// Returns the model of the step, else that of the agent, else the default of the agent's program, if it has one.
-pub fn resolve_model(step: &Step, worker: &WorkerSpec, config: &ProjectConfig) -> Option<String> {
+pub(crate) fn resolve_model(step: &Step, worker: &WorkerSpec, config: &ProjectConfig) -> Option<String> {
     let WorkerSpec::Agent { name, model, program, .. } = worker else { return None };
     let agent = name.as_ref().and_then(|name| config.agents.get(name));
     let program = program.as_ref().or(agent.and_then(|agent| agent.worker.as_ref()));
@@ -70,7 +77,7 @@ pub fn resolve_model(step: &Step, worker: &WorkerSpec, config: &ProjectConfig) -
     known.cloned().or_else(|| default_agent_model(step, program?).map(str::to_owned))
 }
 
-pub fn list_capabilities(worker: &WorkerSpec) -> Vec<&'static str> {
+pub(crate) fn list_capabilities(worker: &WorkerSpec) -> Vec<&'static str> {
     let (WorkerSpec::Agent { capabilities, .. } | WorkerSpec::Script { capabilities, .. }) = worker else {
         return Vec::new();
     };
@@ -83,7 +90,7 @@ pub fn list_capabilities(worker: &WorkerSpec) -> Vec<&'static str> {
     capabilities.iter().map(word).collect()
 }
 
-pub fn list_tools(worker: &WorkerSpec) -> Vec<String> {
+pub(crate) fn list_tools(worker: &WorkerSpec) -> Vec<String> {
     match worker {
         WorkerSpec::Agent { tools, .. } => tools.clone(),
         _ => Vec::new(),
@@ -91,7 +98,7 @@ pub fn list_tools(worker: &WorkerSpec) -> Vec<String> {
 }
 
 /// Describes the source of a secret, if the project sets it.
-pub fn describe_secret_source(name: &str, config: &ProjectConfig) -> Option<String> {
+pub(crate) fn describe_secret_source(name: &str, config: &ProjectConfig) -> Option<String> {
     config.find_secret(name).map(|secret| match secret {
         config::SecretSourceConfig::Env(variable) => format!("the environment variable {variable}"),
         config::SecretSourceConfig::File(path) => format!("the file {path}"),
@@ -99,7 +106,7 @@ pub fn describe_secret_source(name: &str, config: &ProjectConfig) -> Option<Stri
 }
 
 /// Renders an expression as it was written, or as JSON if it has no source text.
-pub fn render_expression(expr: &Expr) -> String {
+pub(crate) fn render_expression(expr: &Expr) -> String {
     match expr.node() {
         _ if !expr.source().trim().is_empty() => expr.source().trim().to_owned(),
         ExprNode::Literal { value, .. } => value.to_value().to_string(),
@@ -140,14 +147,14 @@ fn render_reference(root: &ReferenceRoot) -> String {
 }
 
 /// Renders an expression that gives text, for people.
-pub fn render_prose(expr: &Expr) -> String {
+pub(crate) fn render_prose(expr: &Expr) -> String {
     match expr.as_literal().and_then(LiteralValue::as_str) {
         Some(text) => text.trim().to_owned(),
         _ => render_expression(expr),
     }
 }
 
-pub fn list_approvers(approvers: &[Approver]) -> Vec<String> {
+pub(crate) fn list_approvers(approvers: &[Approver]) -> Vec<String> {
     let name = |approver: &Approver| match approver {
         Approver::Role(role) => format!("role {role}"),
         Approver::User(user) => user.clone(),
@@ -155,7 +162,7 @@ pub fn list_approvers(approvers: &[Approver]) -> Vec<String> {
     approvers.iter().map(name).collect()
 }
 
-pub fn render_target(target: &RouteTarget) -> String {
+pub(crate) fn render_target(target: &RouteTarget) -> String {
     match target {
         RouteTarget::Step(id) => id.to_string(),
         RouteTarget::End => "the end".to_owned(),
@@ -175,4 +182,84 @@ pub fn join_words(words: &[impl AsRef<str>], last: &str) -> String {
 /// Formats a length of time.
 pub fn format_length(ms: u64) -> String {
     skein_core::time::Millis(ms).to_string()
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutcomeConsequence {
+    Stop,
+    StopAndUndo,
+    CountAsSkipped,
+    GoOn,
+    SkipDependents,
+    SkipDependentsAndFail,
+    Cancel,
+    Reject,
+    Approve,
+    /// Continue at a step, or at the end.
+    Go(String),
+    /// These people are asked.
+    Escalate(Vec<String>),
+}
+
+impl OutcomeConsequence {
+    /// Returns the consequence of an outcome that is not a success.
+    pub(crate) fn from_effect(effect: OutcomeEffect) -> OutcomeConsequence {
+        match effect {
+            OutcomeEffect { then: OutcomeAction::Abort, .. } => OutcomeConsequence::Stop,
+            OutcomeEffect { then: OutcomeAction::Undo, .. } => OutcomeConsequence::StopAndUndo,
+            OutcomeEffect { as_skipped: true, .. } => OutcomeConsequence::CountAsSkipped,
+            OutcomeEffect { satisfies: true, .. } => OutcomeConsequence::GoOn,
+            OutcomeEffect { verdict: RunImpact::Failed, .. } => OutcomeConsequence::SkipDependentsAndFail,
+            OutcomeEffect { .. } => OutcomeConsequence::SkipDependents,
+        }
+    }
+
+    /// Returns the consequence of a gate that nobody decides in time.
+    pub(crate) fn from_gate_timeout(gate: &GateSpec, expired: OutcomeEffect) -> OutcomeConsequence {
+        match &gate.on_timeout {
+            GateTimeout::Expire => OutcomeConsequence::from_effect(expired),
+            GateTimeout::Reject => OutcomeConsequence::Reject,
+            GateTimeout::Approve => OutcomeConsequence::Approve,
+            GateTimeout::Cancel => OutcomeConsequence::Cancel,
+            GateTimeout::Go(to) => OutcomeConsequence::Go(render_target(to)),
+            GateTimeout::Escalate { .. } => {
+                OutcomeConsequence::Escalate(list_approvers(gate.escalation_approvers().unwrap_or_default()))
+            }
+        }
+    }
+
+    /// Returns the consequence of a wait whose signal does not arrive in time.
+    pub(crate) fn from_wait_timeout(timeout: &WaitTimeout, expired: OutcomeEffect) -> OutcomeConsequence {
+        match timeout {
+            WaitTimeout::Expire => OutcomeConsequence::from_effect(expired),
+            WaitTimeout::Cancel => OutcomeConsequence::Cancel,
+            WaitTimeout::Continue => OutcomeConsequence::GoOn,
+            WaitTimeout::Go(to) => OutcomeConsequence::Go(render_target(to)),
+        }
+    }
+}
+
+impl fmt::Display for OutcomeConsequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OutcomeConsequence::Stop => "the run stops",
+            OutcomeConsequence::StopAndUndo => "the run stops and is undone",
+            OutcomeConsequence::CountAsSkipped => "it counts as skipped",
+            OutcomeConsequence::GoOn => "the run continues",
+            OutcomeConsequence::SkipDependents => "its dependents are skipped",
+            OutcomeConsequence::SkipDependentsAndFail => "its dependents are skipped, and the run fails",
+            OutcomeConsequence::Cancel => "the run is cancelled",
+            OutcomeConsequence::Reject => "it counts as rejected",
+            OutcomeConsequence::Approve => "it is approved automatically",
+            OutcomeConsequence::Go(to) => return write!(f, "it goes to {to}"),
+            OutcomeConsequence::Escalate(to) if to.is_empty() => {
+                "it waits for the same time again, when nobody may decide, and the run is cancelled"
+            }
+            OutcomeConsequence::Escalate(to) => {
+                let approvers = join_words(to, "or");
+                return write!(f, "it asks {approvers} for the same time again, then the run is cancelled");
+            }
+        })
+    }
 }

@@ -36,7 +36,11 @@ const EVENTS: [&str; 14] = [
 
 /// Looks up the channel that a hook names, with the secrets that it needs. A channel that the project does not have is
 /// reported when the hook runs, and does not prevent the run.
-pub fn prepare_channel(name: &str, config: &ProjectConfig, settings: &mut RunSettings) -> Result<(), UnusableReason> {
+pub(crate) fn prepare_channel(
+    name: &str,
+    config: &ProjectConfig,
+    settings: &mut RunSettings,
+) -> Result<(), UnusableReason> {
     let Some((own, channel)) = config.find_channel(name) else { return Ok(()) };
     let channel = resolve_channel(own, channel, config, settings)?;
     settings.surroundings.channels.insert(name.to_owned(), channel);
@@ -44,7 +48,7 @@ pub fn prepare_channel(name: &str, config: &ProjectConfig, settings: &mut RunSet
 }
 
 /// Looks up the channels that subscribe to events of runs. Returns the problems found.
-pub fn prepare_telemetry(config: &ProjectConfig, settings: &mut RunSettings) -> Vec<String> {
+pub(crate) fn prepare_telemetry(config: &ProjectConfig, settings: &mut RunSettings) -> Vec<String> {
     let mut problems = Vec::new();
     for (name, channel_config) in config.channels.iter().filter(|(_, channel)| !channel.events.is_empty()) {
         if let Some(unknown) = channel_config.events.iter().find(|event| !EVENTS.contains(&event.as_str())) {

@@ -3,17 +3,13 @@
 //! Owns the resolution of the plan's agents and tools, of the folders its steps may work in and of their secrets. All
 //! problems are reported at once, and the run is not started.
 
-pub mod agent_config;
-pub mod agent_context;
-pub mod bindings;
+pub(crate) mod agent_config;
 pub mod channels;
-pub mod context;
-pub mod enforcement;
-pub mod parameters;
 pub mod probe;
 pub mod resolve;
-pub mod run_files;
-pub mod secret_access;
+pub(crate) mod run_folders;
+pub(crate) mod run_inputs;
+pub(crate) mod secret_access;
 
 use std::{
     ffi::OsStr,
@@ -22,7 +18,7 @@ use std::{
 
 use serde_json::{Value, json};
 use skein_core::{
-    ir::{GateTimeout, HookAction, Step, StepKindSpec, WorkSpec, WorkerSpec},
+    ir::{GateTimeout, HookAction, Step, StepKindSpec, StepScope, WorkSpec, WorkerSpec, Workflow},
     limits,
     plan::{Plan, ScopeIx},
     suggest::did_you_mean,
@@ -58,7 +54,7 @@ use crate::{
 
 /// The parameters of a request to run a workflow.
 #[derive(Debug)]
-pub struct RunRequest<'a> {
+pub(crate) struct RunRequest<'a> {
     pub source: &'a str,
     pub workspace: Option<&'a Path>,
     pub allowed: &'a [PathBuf],
@@ -72,14 +68,14 @@ pub struct RunRequest<'a> {
 
 /// The reasons why a run cannot be started.
 #[derive(Debug)]
-pub struct RunPreparationError {
+pub(crate) struct RunPreparationError {
     pub problems: Vec<String>,
     /// The secrets among them that were refused by an access rule.
     pub refused: Vec<SecretRefusal>,
 }
 
 /// Returns the settings of a run, or all problems that prevent it.
-pub fn prepare_run(
+pub(crate) fn prepare_run(
     plan: &Plan,
     project: &DiskProject,
     request: RunRequest<'_>,
@@ -90,8 +86,38 @@ pub fn prepare_run(
     let grants = FolderGrants::new(&project.root, &workspace, &roots, Some(request.state));
     let grants =
         grants.map_err(|error| RunPreparationError { problems: vec![error.to_string()], refused: Vec::new() })?;
-    let access = SecretAccessRules::load(project, &request.user);
-    let mut settings = RunSettings {
+    let mut preparation = RunPreparation {
+        project,
+        config,
+        found: &ToolResolutions::resolve_plan(plan, project),
+        grants: &grants,
+        access: &SecretAccessRules::load(project, &request.user),
+        workflow: "",
+        settings: initial_settings(plan, project, &grants, roots, request),
+        problems: Vec::new(),
+        refused: Vec::new(),
+    };
+    for (scope, entry) in (0..).map(ScopeIx).zip(&plan.definition.scopes) {
+        preparation.prepare_scope(&plan.definition.workflow_containing(scope).workflow, &entry.scope);
+    }
+    preparation.prepare_channels(&plan.definition.root().workflow);
+    if preparation.settings.replay.is_none() {
+        preparation.problems.extend(refuse_gates(plan, config));
+    }
+    preparation.pin_programs(plan);
+    preparation.finish()
+}
+
+/// Returns the settings that do not depend on single steps.
+fn initial_settings(
+    plan: &Plan,
+    project: &DiskProject,
+    grants: &FolderGrants,
+    roots: Vec<PathBuf>,
+    request: RunRequest<'_>,
+) -> RunSettings {
+    let config = &project.config;
+    RunSettings {
         source: request.source.to_owned(),
         project: project.root.clone(),
         workspace: grants.workspace().to_owned(),
@@ -106,7 +132,7 @@ pub fn prepare_run(
         secrets: Default::default(),
         handing: Default::default(),
         pass_env: config.pass_env.clone(),
-        writes: resolve_writes(project, config),
+        writes: resolve_writes(project),
         allow_unenforced: config.allow_unenforced.steps,
         pinned: Default::default(),
         roles: Some(config.roles.clone()),
@@ -117,63 +143,7 @@ pub fn prepare_run(
         warnings: Vec::new(),
         record: None,
         replay: request.replay,
-    };
-    let mut problems = Vec::new();
-    let found = ToolResolutions::resolve_plan(plan, project);
-    for (scope, entry) in (0..).map(ScopeIx).zip(&plan.definition.scopes) {
-        let workflow = &plan.definition.workflow_containing(scope).workflow;
-        for step in &entry.scope.steps {
-            if let StepKindSpec::Work(work) = &step.kind {
-                agent_context::collect_agent_context(workflow, step, &work.worker, project, &mut settings);
-            }
-        }
     }
-    let mut refused = Vec::new();
-    for (scope, entry) in (0..).map(ScopeIx).zip(&plan.definition.scopes) {
-        let workflow = &plan.definition.workflow_containing(scope).workflow;
-        problems.extend(find_missing_secrets(workflow, config));
-        for step in &entry.scope.steps {
-            let own = StepPreparation {
-                project,
-                config,
-                found: &found,
-                grants: &grants,
-                access: &access,
-                workflow: workflow.id.as_str(),
-                settings: &mut settings,
-                problems: &mut problems,
-                refused: &mut refused,
-            };
-            own.prepare_step(step);
-        }
-    }
-    for hook in &plan.definition.root().workflow.hooks {
-        if let HookAction::Notify { channel, .. } = &hook.action {
-            let prepared = channels::prepare_channel(channel, config, &mut settings);
-            problems.extend(prepared.err().map(|why| why.to_string()));
-        }
-    }
-    if plan.definition.root().workflow.extensions.resource.is_some() {
-        problems.extend(channels::prepare_telemetry(config, &mut settings));
-    }
-    if settings.replay.is_none() {
-        problems.extend(enforcement::refuse_gates(plan, config));
-    }
-    let hooks = plan.definition.root().workflow.hooks.iter();
-    let programs = hooks.filter_map(|hook| match &hook.action {
-        HookAction::Run { program, .. } => Some(program.clone()),
-        HookAction::Notify { .. } => None,
-    });
-    let steps = plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
-    let folders = steps.filter_map(|step| match &step.kind {
-        StepKindSpec::Work(work) => Some(settings.workspace.join(work.isolation.workspace.as_deref()?)),
-        _ => None,
-    });
-    let folders: Vec<PathBuf> = folders.collect();
-    problems.extend(settings.pin_programs(programs, &folders));
-    problems.sort();
-    problems.dedup();
-    if problems.is_empty() { Ok(settings) } else { Err(RunPreparationError { problems, refused }) }
 }
 
 /// Returns the exceptions that this run is allowed, and the fields that were replaced in its workflow.
@@ -206,15 +176,10 @@ fn accepted_risks(config: &ProjectConfig) -> Value {
     names.into_iter().filter(|(accepted, _)| *accepted).map(|(_, name)| json!(name)).collect()
 }
 
-/// Returns canonical paths, because a link could point elsewhere when it is used. `~` is the home of the user who
-/// starts the run.
-fn resolve_writes(project: &DiskProject, config: &ProjectConfig) -> Vec<PathBuf> {
-    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    let whole = |given: &String| match given.strip_prefix("~/") {
-        Some(rest) => home.join(rest),
-        None => project.root.join(given),
-    };
-    config.writes.iter().filter_map(|given| std::fs::canonicalize(whole(given)).ok()).collect()
+/// Returns canonical paths, because a link could point elsewhere when it is used.
+fn resolve_writes(project: &DiskProject) -> Vec<PathBuf> {
+    let paths = project.config.writes.iter().map(|path| project.resolve_path(path));
+    paths.filter_map(|path| std::fs::canonicalize(path).ok()).collect()
 }
 
 /// Canonicalises the folders of the command line.
@@ -233,28 +198,101 @@ fn has_git() -> bool {
 }
 
 /// Returns the source of a secret of the project.
-pub fn secret_source(from: &config::SecretSourceConfig, project: &Path) -> secret::SecretSource {
+pub(crate) fn secret_source(from: &config::SecretSourceConfig, project: &Path) -> secret::SecretSource {
     match from {
         config::SecretSourceConfig::Env(variable) => secret::SecretSource::Env(variable.clone()),
         config::SecretSourceConfig::File(path) => secret::SecretSource::File(project.join(path)),
     }
 }
 
-struct StepPreparation<'a> {
-    project: &'a DiskProject,
-    found: &'a ToolResolutions,
-    config: &'a ProjectConfig,
-    grants: &'a FolderGrants,
-    access: &'a SecretAccessRules,
-    /// The workflow that contains the step.
-    workflow: &'a str,
-    settings: &'a mut RunSettings,
-    problems: &'a mut Vec<String>,
-    refused: &'a mut Vec<SecretRefusal>,
+/// Returns the reason why a plan with gates is not run on this machine, if there is one: a worker could decide at its
+/// own gate.
+fn refuse_gates(plan: &Plan, config: &ProjectConfig) -> Option<String> {
+    let steps = || plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
+    let asks = |kind: &StepKindSpec| matches!(kind, StepKindSpec::Gate(_));
+    let gate = steps().find(|step| asks(&step.kind) || step.policy.approval.is_some())?;
+    let has_workers = steps().any(|step| matches!(step.kind, StepKindSpec::Work(_) | StepKindSpec::Call(_)));
+    if !has_workers || config.allow_unenforced.gates || probe::is_fully_enforced() {
+        return None;
+    }
+    Some(format!(
+        "`{}` asks a person, and on this machine a worker can reach the state folder and answer in their place; \
+         let users create namespaces (`skein doctor` says how), or accept the risk with \
+         `allow_unenforced = [\"gates\"]` in skein.toml",
+        gate.id
+    ))
 }
 
-impl StepPreparation<'_> {
-    fn prepare_step(mut self, step: &Step) {
+/// A run that is being prepared: the settings so far, and the problems found.
+struct RunPreparation<'a> {
+    project: &'a DiskProject,
+    config: &'a ProjectConfig,
+    found: &'a ToolResolutions,
+    grants: &'a FolderGrants,
+    access: &'a SecretAccessRules,
+    /// The workflow whose steps are being prepared.
+    workflow: &'a str,
+    settings: RunSettings,
+    problems: Vec<String>,
+    refused: Vec<SecretRefusal>,
+}
+
+impl<'a> RunPreparation<'a> {
+    /// Returns the settings, or all problems, each once.
+    fn finish(mut self) -> Result<RunSettings, RunPreparationError> {
+        self.problems.sort();
+        self.problems.dedup();
+        match self.problems.is_empty() {
+            true => Ok(self.settings),
+            false => Err(RunPreparationError { problems: self.problems, refused: self.refused }),
+        }
+    }
+
+    fn prepare_scope(&mut self, workflow: &'a Workflow, scope: &StepScope) {
+        self.workflow = workflow.id.as_str();
+        self.problems.extend(find_missing_secrets(workflow, self.config));
+        for step in &scope.steps {
+            if let StepKindSpec::Work(work) = &step.kind {
+                agent_config::collect_agent_context(workflow, step, &work.worker, self.project, &mut self.settings);
+            }
+            self.prepare_step(step);
+        }
+    }
+
+    /// Prepares the channels that the hooks of the workflow notify, and those that subscribe to its events.
+    fn prepare_channels(&mut self, workflow: &Workflow) {
+        for hook in &workflow.hooks {
+            if let HookAction::Notify { channel, .. } = &hook.action {
+                self.prepare_channel(channel);
+            }
+        }
+        if workflow.extensions.resource.is_some() {
+            self.problems.extend(channels::prepare_telemetry(self.config, &mut self.settings));
+        }
+    }
+
+    fn prepare_channel(&mut self, name: &str) {
+        let prepared = channels::prepare_channel(name, self.config, &mut self.settings);
+        self.problems.extend(prepared.err().map(|why| why.to_string()));
+    }
+
+    /// Pins every program that the run may start and that its steps could write.
+    fn pin_programs(&mut self, plan: &Plan) {
+        let hooks = plan.definition.root().workflow.hooks.iter();
+        let programs = hooks.filter_map(|hook| match &hook.action {
+            HookAction::Run { program, .. } => Some(program.clone()),
+            HookAction::Notify { .. } => None,
+        });
+        let steps = plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
+        let folders = steps.filter_map(|step| match &step.kind {
+            StepKindSpec::Work(work) => Some(self.settings.workspace.join(work.isolation.workspace.as_deref()?)),
+            _ => None,
+        });
+        let folders: Vec<PathBuf> = folders.collect();
+        self.problems.extend(self.settings.pin_programs(programs, &folders));
+    }
+
+    fn prepare_step(&mut self, step: &Step) {
         if let Some((ruling, missing)) =
             step.policy.ruling.as_ref().and_then(|ruling| Some((ruling, ruling.missing.as_ref()?)))
         {
@@ -422,10 +460,7 @@ impl StepPreparation<'_> {
             tool.secrets.iter().for_each(|name| self.prepare_secret(step, name, Some(&tool.id)));
             if tool.function == Some(BuiltinFunction::Notify) {
                 // The channel is a value that is known only at run time, so all of them are prepared.
-                for name in self.config.channels.keys() {
-                    let prepared = channels::prepare_channel(name, self.config, self.settings);
-                    self.problems.extend(prepared.err().map(|why| why.to_string()));
-                }
+                self.config.channels.keys().for_each(|name| self.prepare_channel(name));
             }
             self.settings.tools.insert(key, tool.clone());
         }
@@ -454,8 +489,8 @@ impl StepPreparation<'_> {
         if self.settings.replay.is_some() {
             return;
         }
-        let asking = SecretQuery { secret: name, workflow: self.workflow, step: step.id.as_str(), tool };
-        match self.access.authorize_secret(asking) {
+        let query = SecretQuery { secret: name, workflow: self.workflow, step: step.id.as_str(), tool };
+        match self.access.authorize_secret(query) {
             Ok(handing) => self.settings.handing.extend(handing.map(|handing| (name.to_owned(), handing))),
             Err(refused) => {
                 self.problems.push(refused.message());

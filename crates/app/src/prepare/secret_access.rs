@@ -20,7 +20,7 @@ use crate::project::{DiskProject, config::ProjectConfig};
 
 /// The declarations of a project's secrets, with the user that they are applied to.
 #[derive(Debug)]
-pub struct SecretAccessRules {
+pub(crate) struct SecretAccessRules {
     described: BTreeMap<String, SecretDeclaration>,
     /// The error in a file of declarations. All secrets are refused then.
     broken: Option<String>,
@@ -30,7 +30,7 @@ pub struct SecretAccessRules {
 
 /// A request for a secret, and its purpose.
 #[derive(Debug, Clone, Copy)]
-pub struct SecretQuery<'a> {
+pub(crate) struct SecretQuery<'a> {
     pub secret: &'a str,
     pub workflow: &'a str,
     pub step: &'a str,
@@ -39,7 +39,7 @@ pub struct SecretQuery<'a> {
 
 /// A secret that was requested and refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SecretRefusal {
+pub(crate) struct SecretRefusal {
     secret: String,
     workflow: String,
     step: String,
@@ -48,7 +48,7 @@ pub struct SecretRefusal {
 }
 
 impl SecretAccessRules {
-    pub fn load(project: &DiskProject, user: &str) -> SecretAccessRules {
+    pub(crate) fn load(project: &DiskProject, user: &str) -> SecretAccessRules {
         let (mut described, mut broken) = (BTreeMap::new(), None);
         for source in project.secret_sources() {
             match read_secrets(source) {
@@ -61,21 +61,21 @@ impl SecretAccessRules {
     }
 
     /// Returns the delivery of a secret, if the project declares it, or the refusal.
-    pub fn authorize_secret(&self, asking: SecretQuery<'_>) -> Result<Option<SecretDelivery>, SecretRefusal> {
+    pub(crate) fn authorize_secret(&self, query: SecretQuery<'_>) -> Result<Option<SecretDelivery>, SecretRefusal> {
         let refused = |why: String| SecretRefusal {
-            secret: to_slug(asking.secret),
-            workflow: asking.workflow.to_owned(),
-            step: asking.step.to_owned(),
-            tool: asking.tool.map(str::to_owned),
+            secret: to_slug(query.secret),
+            workflow: query.workflow.to_owned(),
+            step: query.step.to_owned(),
+            tool: query.tool.map(str::to_owned),
             why,
         };
         if let Some(broken) = &self.broken {
             return Err(refused(format!("cannot check who may use it: {broken}")));
         }
-        let Some(secret) = self.described.get(&to_slug(asking.secret)) else { return Ok(None) };
+        let Some(secret) = self.described.get(&to_slug(query.secret)) else { return Ok(None) };
         let granted = self.list_grants(secret);
         let fits = |principal: &SecretPrincipal| {
-            self.matches_principal(principal) || principal.matches(asking.tool, asking.workflow)
+            self.matches_principal(principal) || principal.matches(query.tool, query.workflow)
         };
         if let Some(reveal) = secret.reveal.as_ref().filter(|reveal| !reveal.iter().any(fits)) {
             let readers: Vec<String> = reveal.iter().map(ToString::to_string).collect();
@@ -119,7 +119,7 @@ impl SecretAccessRules {
 }
 
 /// Returns the secrets that a workflow requires and the project does not configure.
-pub fn find_missing_secrets(workflow: &Workflow, config: &ProjectConfig) -> Vec<String> {
+pub(crate) fn find_missing_secrets(workflow: &Workflow, config: &ProjectConfig) -> Vec<String> {
     let names = workflow.extensions.requires.iter().flat_map(WorkflowRequirements::secrets);
     let names = names.map(to_variable_name);
     let missing = names.filter(|name| config.find_secret(name).is_none());
@@ -138,12 +138,12 @@ fn describe_diagnostic(diagnostic: &Diagnostic) -> String {
 
 impl SecretRefusal {
     /// Returns the message for people.
-    pub fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         format!("`{}` may not have the secret `{}`: {}", self.step, self.secret, self.why)
     }
 
     /// Returns the entry for the audit. It belongs to no run, because none is started.
-    pub fn to_audit_entry(&self, user: &str, at: Timestamp) -> AuditEntry {
+    pub(crate) fn to_audit_entry(&self, user: &str, at: Timestamp) -> AuditEntry {
         let mut context = json!({"workflow": self.workflow, "step": self.step});
         if let Some(tool) = &self.tool {
             context["tool"] = json!(tool);

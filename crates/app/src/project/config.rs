@@ -35,7 +35,7 @@ const CAPABILITIES: [(&str, WorkerCapability); 4] = [
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ProjectConfig {
+pub(crate) struct ProjectConfig {
     /// Folders outside the project that steps may use as workspaces.
     pub roots: Vec<String>,
     pub max_workers: Option<u32>,
@@ -72,7 +72,7 @@ pub struct ProjectConfig {
 /// A channel. Its kind determines the settings that it needs.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ChannelConfig {
+pub(crate) struct ChannelConfig {
     #[serde(deserialize_with = "channel_kind")]
     pub kind: Option<String>,
     pub command: Vec<String>,
@@ -90,13 +90,13 @@ pub struct ChannelConfig {
 
 impl ChannelConfig {
     /// The kinds that start a program.
-    pub const DESKTOP: &str = "desktop";
-    pub const COMMAND: &str = "command";
+    pub(crate) const DESKTOP: &str = "desktop";
+    pub(crate) const COMMAND: &str = "command";
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct AgentConfig {
+pub(crate) struct AgentConfig {
     #[serde(deserialize_with = "worker")]
     pub worker: Option<String>,
     pub model: Option<String>,
@@ -109,7 +109,7 @@ pub struct AgentConfig {
 /// The agent that reviews runs for facts worth remembering, and its limits on cost.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct MemoryReviewConfig {
+pub(crate) struct MemoryReviewConfig {
     pub reviewer: Option<String>,
     pub tokens: Option<u64>,
     pub usd: Option<f64>,
@@ -118,7 +118,7 @@ pub struct MemoryReviewConfig {
 /// Approvals that are required before work, independent of the source.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ApprovalConfig {
+pub(crate) struct ApprovalConfig {
     /// The minimum approval class for all work.
     #[serde(deserialize_with = "class")]
     pub at_least: Option<Spanned<ApprovalClass>>,
@@ -129,7 +129,7 @@ pub struct ApprovalConfig {
 /// Rules for the drivers that tools may use.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct DriverPolicyConfig {
+pub(crate) struct DriverPolicyConfig {
     /// A driver must declare one of these regions, or none. Empty: any region.
     pub regions: Vec<String>,
     /// Tags that a driver must all have, and tags of which it must have none.
@@ -142,7 +142,7 @@ pub struct DriverPolicyConfig {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct WorkerProgramConfig {
+pub(crate) struct WorkerProgramConfig {
     pub program: Option<String>,
     pub arguments: Vec<String>,
     pub env: BTreeMap<String, String>,
@@ -151,7 +151,7 @@ pub struct WorkerProgramConfig {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub enum SecretSourceConfig {
+pub(crate) enum SecretSourceConfig {
     Env(String),
     File(String),
 }
@@ -159,7 +159,7 @@ pub enum SecretSourceConfig {
 /// Assumptions of the estimate of a plan.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct EstimateConfig {
+pub(crate) struct EstimateConfig {
     pub tokens_per_attempt: u64,
     pub usd_per_million_tokens: Option<f64>,
 }
@@ -172,7 +172,7 @@ impl Default for EstimateConfig {
 
 /// Risks of a machine that cannot enforce sandboxes, as accepted by a project: `true` or `["steps", "gates"]`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct AcceptedRisks {
+pub(crate) struct AcceptedRisks {
     /// Steps run without a sandbox.
     pub steps: bool,
     /// Gates are opened although a worker could reach the state folder and decide.
@@ -253,28 +253,34 @@ fn capabilities<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<WorkerCapabili
 
 impl ProjectConfig {
     /// Finds the source of a secret, by its name or its slug.
-    pub fn find_secret(&self, name: &str) -> Option<&SecretSourceConfig> {
+    pub(crate) fn find_secret(&self, name: &str) -> Option<&SecretSourceConfig> {
         let of_slug = || self.secrets.iter().find(|(known, _)| to_slug(known) == to_slug(name)).map(|(_, from)| from);
         self.secrets.get(name).or_else(of_slug)
     }
 
     /// Finds the channel that a hook names: by its full name, or by the part before the colon.
-    pub fn find_channel(&self, name: &str) -> Option<(&String, &ChannelConfig)> {
+    pub(crate) fn find_channel(&self, name: &str) -> Option<(&String, &ChannelConfig)> {
         let short = name.split(':').next().unwrap_or_default();
         self.channels.get_key_value(name).or_else(|| self.channels.get_key_value(short))
     }
 
     /// Returns the roles that a person has now.
-    pub fn user_roles(&self, name: &str) -> Vec<String> {
+    pub(crate) fn user_roles(&self, name: &str) -> Vec<String> {
         find_roles(&self.roles, name)
     }
 
+    /// Loads the configuration of a run's project, or the default if it is invalid: a configuration that has become
+    /// invalid since must not prevent the project's runs from ending.
+    pub(crate) fn load_valid(project: &Path) -> ProjectConfig {
+        ProjectConfig::load(&project.join(NAME), NAME).unwrap_or_default()
+    }
+
     /// Loads the configuration of a project; the default if it has none.
-    pub fn load(path: &Path, shown: &str) -> Result<ProjectConfig, Box<Diagnostic>> {
+    pub(crate) fn load(path: &Path, shown: &str) -> Result<ProjectConfig, Box<Diagnostic>> {
         if !path.exists() {
             return Ok(ProjectConfig::default());
         }
-        ProjectConfig::parse(&crate::project::source_file::read_source(path, shown)?)
+        ProjectConfig::parse(&crate::project::sources::read_source(path, shown)?)
     }
 
     fn parse(source: &Arc<SourceFile>) -> Result<ProjectConfig, Box<Diagnostic>> {
@@ -283,7 +289,7 @@ impl ProjectConfig {
 }
 
 /// Returns the roles of a person. `*` stands for everybody.
-pub fn find_roles(roles: &BTreeMap<String, Vec<String>>, name: &str) -> Vec<String> {
+pub(crate) fn find_roles(roles: &BTreeMap<String, Vec<String>>, name: &str) -> Vec<String> {
     let is = |user: &String| user == name || user == "*";
     let roles = roles.iter().filter(|(_, people)| people.iter().any(is));
     roles.map(|(role, _)| role.clone()).collect()

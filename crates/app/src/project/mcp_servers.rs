@@ -12,7 +12,7 @@ use skein_host::{process, run_settings::ToolServer};
 use crate::{app_error::UnusableReason, project::DiskProject};
 
 /// The file in which other programs define their servers.
-pub const FILE: &str = ".mcp.json";
+pub(crate) const FILE: &str = ".mcp.json";
 
 #[derive(Debug, Default, Deserialize)]
 struct McpServerFile {
@@ -32,14 +32,14 @@ struct McpFileEntry {
 }
 
 /// Returns the servers that are defined in `.mcp.json` only, if that file is used.
-pub fn list_file_servers(project: &DiskProject) -> Vec<String> {
+pub(crate) fn list_file_servers(project: &DiskProject) -> Vec<String> {
     let listed = read_server_file(project).unwrap_or_default().servers.into_keys();
     listed.filter(|name| !project.config.mcp.contains_key(name)).collect()
 }
 
 /// Finds a server by its name, as it is kept with a run, or returns the reason why it cannot be used. A replay does not
 /// need its program.
-pub fn find_server(name: &str, project: &DiskProject, replays: bool) -> Result<ToolServer, UnusableReason> {
+pub(crate) fn find_server(name: &str, project: &DiskProject, replays: bool) -> Result<ToolServer, UnusableReason> {
     let wrong = |why: UnusableReason| format!("the server `mcp:{name}` {why}");
     let listed = read_server_file(project).map_err(wrong)?;
     let server = match (project.config.mcp.get(name), listed.servers.get(name)) {

@@ -3,9 +3,8 @@
 
 pub mod catalog;
 pub mod config;
-pub mod mcp_servers;
-pub mod source_file;
-pub mod source_search;
+pub(crate) mod mcp_servers;
+pub mod sources;
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -44,7 +43,7 @@ const MOST: usize = 10_000;
 #[derive(Debug)]
 pub struct DiskProject {
     pub root: PathBuf,
-    pub config: ProjectConfig,
+    pub(crate) config: ProjectConfig,
     /// The current folder, if it still exists.
     here: Option<PathBuf>,
     overrides: Option<Arc<SourceFile>>,
@@ -74,7 +73,7 @@ impl DiskProject {
     }
 
     /// Returns the root of another project that contains a file, inside or outside of the project with this root.
-    pub fn find_other_root(root: &Path, file: &Path) -> Option<PathBuf> {
+    pub(crate) fn find_other_root(root: &Path, file: &Path) -> Option<PathBuf> {
         let whole = fs::canonicalize(file).ok()?;
         let mut folders = whole.ancestors().skip(1).take_while(|folder| *folder != root);
         folders.find(|folder| folder.join(config::NAME).is_file()).map(Path::to_owned)
@@ -99,14 +98,14 @@ impl DiskProject {
         project.config = ProjectConfig::load(&config, &project.display_path(&config))?;
         let overrides = project.root.join(OVERRIDES);
         if overrides.exists() {
-            project.overrides = Some(source_file::read_source(&overrides, &project.display_path(&overrides))?);
+            project.overrides = Some(sources::read_source(&overrides, &project.display_path(&overrides))?);
         }
         Ok(project)
     }
 
     /// Formats a path for people so that it can be used: relative to the current folder within the project, absolute
     /// outside of it.
-    pub fn display_path(&self, path: &Path) -> String {
+    pub(crate) fn display_path(&self, path: &Path) -> String {
         let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let Some(here) = self.here.as_deref() else { return whole.display().to_string() };
         if let Ok(below) = whole.strip_prefix(here) {
@@ -126,21 +125,30 @@ impl DiskProject {
             return Ok(source.clone());
         }
         let key = whole.strip_prefix(&self.root).unwrap_or(&whole).display().to_string();
-        let source = source_file::read_source(path, &self.display_path(path))?.with_key(key);
+        let source = sources::read_source(path, &self.display_path(path))?.with_key(key);
         self.read.borrow_mut().insert(whole, source.clone());
         Ok(source)
     }
 
     /// Reads a workflow of the project.
-    pub fn read_workflow_source(&self, path: &Path) -> Result<Arc<SourceFile>, Box<Diagnostic>> {
+    pub(crate) fn read_workflow_source(&self, path: &Path) -> Result<Arc<SourceFile>, Box<Diagnostic>> {
         let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let key = whole.strip_prefix(&self.root).ok().and_then(Path::to_str).map(str::to_owned);
         self.called.borrow_mut().extend(key);
         self.read_source(path)
     }
 
+    /// Returns the path that a setting names: relative to the root, or below `~`, the home of the current user.
+    pub(crate) fn resolve_path(&self, named: &str) -> PathBuf {
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        match named.strip_prefix("~/").zip(home) {
+            Some((rest, home)) => home.join(rest),
+            None => self.root.join(named),
+        }
+    }
+
     /// Returns the files that determine what runs of this project may do.
-    pub fn definition_files(&self) -> DefinitionFiles {
+    pub(crate) fn definition_files(&self) -> DefinitionFiles {
         let in_folder = |folder: &str| FOLDER_WORKFLOWS.map(|name| format!("{folder}{name}")).to_vec();
         let files = [config::NAME, OVERRIDES, SECRETS, SECRET_FOLDERS].map(str::to_owned);
         let mut patterns: Vec<String> = files.into_iter().chain(in_folder("")).collect();
@@ -172,7 +180,7 @@ impl DiskProject {
     }
 
     /// Finds the file of a workflow by its path, its name or its id.
-    pub fn locate_workflow(&self, text: &str) -> Result<PathBuf, WorkflowNotFound> {
+    pub(crate) fn locate_workflow(&self, text: &str) -> Result<PathBuf, WorkflowNotFound> {
         let path = PathBuf::from(text);
         let folder = path.is_dir();
         // Any other existing path is read, or reported as unreadable.
@@ -219,15 +227,14 @@ impl DiskProject {
     }
 
     /// Returns the files that describe secrets. A link that leads out of the project is ignored.
-    pub fn secret_files(&self) -> Vec<PathBuf> {
-        let mut folders = list_folder(&self.root.join(SECRET_FOLDERS));
-        folders.sort();
+    pub(crate) fn secret_files(&self) -> Vec<PathBuf> {
+        let folders = list_folder(&self.root.join(SECRET_FOLDERS));
         let all = [self.root.clone()].into_iter().chain(folders).map(|folder| folder.join(SECRETS));
         all.filter(|path| path.is_file() && check_inside(path, &[&self.root]).is_ok()).collect()
     }
 
     /// Returns all entries of a kind that can be named in this project.
-    pub fn shelf(&self, sort: CatalogKind) -> &CatalogShelf {
+    pub(crate) fn shelf(&self, sort: CatalogKind) -> &CatalogShelf {
         self.catalog.shelf(self, sort)
     }
 
@@ -250,9 +257,12 @@ fn not_found(why: &str, known: Vec<String>) -> WorkflowNotFound {
     WorkflowNotFound { why: why.to_owned(), known }
 }
 
+/// Returns the entries of a folder, sorted.
 fn list_folder(folder: &Path) -> Vec<PathBuf> {
     let read = fs::read_dir(folder).into_iter().flatten().take(MOST);
-    read.filter_map(Result::ok).map(|entry| entry.path()).collect()
+    let mut found: Vec<PathBuf> = read.filter_map(Result::ok).map(|entry| entry.path()).collect();
+    found.sort();
+    found
 }
 
 /// Finds a workflow by name in a folder of workflows: a file, or a folder of its own. Tests paths instead of listing
@@ -266,7 +276,7 @@ fn find_named_workflow(folder: &Path, name: &str) -> Option<PathBuf> {
 }
 
 /// Returns true if a name is not a path.
-pub fn is_plain_name(name: &str) -> bool {
+pub(crate) fn is_plain_name(name: &str) -> bool {
     matches!(Path::new(name).components().collect::<Vec<_>>()[..], [Component::Normal(only)] if only == name)
 }
 

@@ -11,7 +11,7 @@ use crate::{
     app::App,
     app_error::{AppError, AppErrorKind},
     runs::{
-        follow::{ExecutionEnd, FollowEnd, RunFeed, RunFrontEnd},
+        follow::{ExecutionEnd, FollowEnd, RunFrontEnd},
         send_input::{self, DeliveryReport, InputDelivery},
         session::{HostSession, read_max_workers},
     },
@@ -67,24 +67,11 @@ fn finish_cancel(
     let settings = send_input::read_run_settings(row)?;
     // Without its secrets an undo step is held, and reports that.
     let secrets = Secrets::load(&settings.secrets).unwrap_or_default();
-    let (plan, _) = state.load_run(row)?;
+    let plan = state.load_run(row)?.plan().clone();
     let session = HostSession::new(app, state, secrets, read_max_workers(&settings.project), front_end)?;
     session.attach(vec![row.run.clone()], &current_user(), front_end)?;
     let before = session.resume_run(&row.run)?;
-    let last = front_end.follow(&RunFeed {
-        run: &row.run,
-        plan,
-        workspace: &settings.workspace,
-        warnings: &settings.warnings,
-        folder: state.run_folder(&row.run),
-        before,
-        waits: false,
-        owned_elsewhere: false,
-        desk: None,
-        store: &*state.store,
-        inbox: Some(&session.events),
-        recording: &|| None,
-    });
+    let last = front_end.follow(&session.feed(state, &row.run, plan, &settings, before));
     if last.end == FollowEnd::Waits {
         session.host.leave_runs(std::slice::from_ref(&row.run));
     }

@@ -1,12 +1,15 @@
 //! Following a run: the events of a run that this process or another one executes, for a front end that shows them.
 //!
-//! Owns the channel of those events. A front end receives a [`RunFeed`] and returns when the run needs no more attention.
+//! Owns the channel of those events, and the notifications about changed files by which another process is followed. A
+//! front end receives a [`RunFeed`] and returns when the run needs no more attention.
 
 use std::{
     cell::RefCell,
     collections::VecDeque,
     fmt,
     io::{self, Read, Seek, SeekFrom},
+    mem::MaybeUninit,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -15,6 +18,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::inotify::{self, CreateFlags, Reader, WatchFlags},
+};
 use serde_json::Value;
 use skein_core::{
     engine::{AttemptId, JournalBatch, RunProjection, RunState},
@@ -36,7 +43,6 @@ use crate::{
     app::{App, OperationObserver},
     app_error::{AppError, AppErrorKind},
     runs::{
-        file_changes::FileChangeWatcher,
         fork::ForkPreview,
         recording::RecordingSummary,
         session::{DecisionDesk, SessionControl},
@@ -119,7 +125,7 @@ pub enum ExecutionEnd {
 
 impl FollowEnd {
     /// Returns the end of an operation that followed its own run.
-    pub fn to_execution_end(&self, state: &RunState, stopped: bool) -> Result<ExecutionEnd, AppError> {
+    pub(crate) fn to_execution_end(&self, state: &RunState, stopped: bool) -> Result<ExecutionEnd, AppError> {
         Ok(match self {
             FollowEnd::Closed if state.status() == RunStatus::Succeeded => ExecutionEnd::Succeeded,
             FollowEnd::Closed if stopped && state.cancel.is_some() => ExecutionEnd::Stopped,
@@ -140,22 +146,22 @@ impl FollowEnd {
 }
 
 /// A message, and the run that it concerns; none: all runs.
-pub type RunFollowEvent = (Option<RunId>, FollowEvent);
+pub(crate) type RunFollowEvent = (Option<RunId>, FollowEvent);
 
 /// Inbox of messages. Messages about a run that is not followed yet are kept until it is.
 #[derive(Debug)]
-pub struct FollowInbox {
+pub(crate) struct FollowInbox {
     events: Receiver<RunFollowEvent>,
     later: RefCell<VecDeque<RunFollowEvent>>,
 }
 
 impl FollowInbox {
-    pub fn new(events: Receiver<RunFollowEvent>) -> FollowInbox {
+    pub(crate) fn new(events: Receiver<RunFollowEvent>) -> FollowInbox {
         FollowInbox { events, later: RefCell::default() }
     }
 
     /// Returns the next message about any run.
-    pub fn next_event(&self) -> Result<RunFollowEvent, RecvError> {
+    pub(crate) fn next_event(&self) -> Result<RunFollowEvent, RecvError> {
         let delayed = self.later.borrow_mut().pop_front();
         delayed.map_or_else(|| self.events.recv(), Ok)
     }
@@ -179,7 +185,7 @@ impl FollowInbox {
 }
 
 /// Returns a watcher that passes on the events of the host.
-pub fn new_watcher(to: Sender<RunFollowEvent>) -> HostWatcher {
+pub(crate) fn new_watcher(to: Sender<RunFollowEvent>) -> HostWatcher {
     Box::new(move |event| {
         let (run, event) = match event {
             HostEvent::Row { running, batch } => (Some(running.run), FollowEvent::Row(Arc::clone(batch))),
@@ -394,8 +400,54 @@ impl JournalFollower {
     }
 }
 
+/// Maximum time that a change stays unnoticed if the system does not report it.
+const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+#[derive(Debug)]
+/// Waits for changed files by inotify. Because a file system may not report changes, it also polls every second.
+pub struct FileChangeWatcher {
+    inotify_fd: OwnedFd,
+}
+
+impl FileChangeWatcher {
+    pub fn new() -> io::Result<FileChangeWatcher> {
+        Ok(FileChangeWatcher { inotify_fd: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)? })
+    }
+
+    /// Watches the journal of a state folder.
+    pub(crate) fn watch_journal(state: &Path) -> io::Result<FileChangeWatcher> {
+        FileChangeWatcher::watch_folder(state)
+    }
+
+    /// Watches the files in a folder.
+    pub fn watch_folder(folder: &Path) -> io::Result<FileChangeWatcher> {
+        let changes = FileChangeWatcher::new()?;
+        changes.add_folder(folder);
+        Ok(changes)
+    }
+
+    /// Also watches the files in this folder. A folder that cannot be watched is polled every second.
+    pub fn add_folder(&self, folder: &Path) {
+        let flags = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO;
+        let _ = inotify::add_watch(&self.inotify_fd, folder, flags);
+    }
+
+    /// Waits until something changes, or until the next poll.
+    pub fn wait_for_change(&self) {
+        let mut polled = [PollFd::new(&self.inotify_fd, PollFlags::IN)];
+        if poll(&mut polled, Some(&LOOK)).is_err() {
+            return;
+        }
+        let mut bytes = [MaybeUninit::uninit(); 4096];
+        let mut events = Reader::new(&self.inotify_fd, &mut bytes);
+        while events.next().is_ok() {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -404,5 +456,22 @@ mod tests {
         let batches = [(most - 2, 1), (most - 1, 1), (most, 1), (0, most - 1), (0, most), (0, most + 1)];
         let warned = batches.map(|(before, new)| long_run_warning(before, new).is_some());
         assert_eq!(warned, [false, true, false, false, true, true]);
+    }
+
+    #[test]
+    fn a_write_is_heard_at_once_and_only_once() {
+        let folder = std::env::temp_dir().join(format!("skein-changes-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let changes = FileChangeWatcher::watch_journal(&folder).unwrap();
+        let is_told = || {
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            poll(&mut [PollFd::new(&changes.inotify_fd, PollFlags::IN)], Some(&at_once)).unwrap() > 0
+        };
+        assert!(!is_told());
+        fs::write(folder.join("file"), "x").unwrap();
+        assert!(is_told(), "there is nothing to wait for");
+        changes.wait_for_change();
+        assert!(!is_told(), "what was heard is not heard again");
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

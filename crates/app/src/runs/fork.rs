@@ -27,7 +27,7 @@ use skein_host::{
 use crate::{
     app::App,
     app_error::AppError,
-    prepare::{RunRequest, parameters, prepare_run, run_files},
+    prepare::{RunRequest, prepare_run, run_folders, run_inputs},
     runs::{
         follow::RunFrontEnd,
         send_input,
@@ -123,7 +123,7 @@ fn fork_reloaded(
         return Err(refuse_unchanged(row));
     };
     let settles = collect_settlements(state, row, &reload.fork.fork, &run)?;
-    let plan = run_files::bind_files_root(&launch.plan, state, &run);
+    let plan = run_folders::bind_files_root(&launch.plan, state, &run);
     let launch = RunLaunch { settles, settings: Arc::new(reload.settings.clone()), plan, ..launch };
     let settings = reload.settings.clone();
     front_end.describe_fork(&reload.preview(row, request));
@@ -150,7 +150,7 @@ pub(crate) fn fork_from_step(
     let (launch, seed) =
         prepare_fork(&*state.store, &state.path, row, from, run.clone()).map_err(|error| refuse_fork(row, error))?;
     let settles = collect_settlements(state, row, &seed, &run)?;
-    let plan = run_files::bind_files_root(&launch.plan, state, &run);
+    let plan = run_folders::bind_files_root(&launch.plan, state, &run);
     let launch = RunLaunch { settles, settings: Arc::new(settings.clone()), plan, ..launch };
     front_end.describe_fork(&ForkPreview {
         forked_from: row.run.clone(),
@@ -259,7 +259,7 @@ fn bind_reloaded(
         return Err(AppError::invalid_source(loaded.report.diagnostics.clone()));
     };
     let schema = &definition.root().workflow.inputs;
-    let changed = parameters::read_parameters(&reload.parameters, None, schema)?;
+    let changed = run_inputs::read_parameters(&reload.parameters, None, schema)?;
     let mut given = read_run_parameters(&*state.store, row)?;
     if has_files(&definition.root().workflow) && given.get(ROOT_PARAMETER).is_none() {
         given = (*with_root_parameter(&given, &state.run_folder(&row.run))).clone();

@@ -59,17 +59,17 @@ struct ReplayQuestion {
     at: StepAt,
     /// The index of this question among those of the step, from 0.
     nth: usize,
-    opening: Waitpoint,
+    waitpoint: Waitpoint,
     approvers: Vec<Approver>,
 }
 
 /// Handle of the recording thread: sends tasks to it.
 #[derive(Debug, Clone)]
-pub struct RecordingThread(Sender<RecordingTask>);
+pub(crate) struct RecordingThread(Sender<RecordingTask>);
 
 impl RecordingThread {
     /// Wraps the watcher to see its messages first. The thread is started by [`RecordingQueue::serve_tasks`].
-    pub fn new(mut inner: HostWatcher) -> (RecordingThread, HostWatcher, RecordingQueue) {
+    pub(crate) fn new(mut inner: HostWatcher) -> (RecordingThread, HostWatcher, RecordingQueue) {
         let (to, inbox) = channel();
         let tell = to.clone();
         let watcher: HostWatcher = Box::new(move |event| {
@@ -84,7 +84,7 @@ impl RecordingThread {
     }
 
     /// Waits until everything that has happened so far is recorded.
-    pub fn flush(&self) {
+    pub(crate) fn flush(&self) {
         let (done, wait) = channel();
         if self.0.send(RecordingTask::Flush(done)).is_ok() {
             let _ = wait.recv();
@@ -101,22 +101,22 @@ fn collect_tasks(running: ActiveRun<'_>, records: &[JournalRecord]) -> Vec<Recor
     }
     if let Some(recording) = &running.settings.replay {
         let question = records.iter().filter_map(|record| recorded_waitpoint(&record.event));
-        wanted.extend(question.map(|(at, opening)| {
-            RecordingTask::Answer(Box::new(ReplayQuestion::new(running, recording, at, opening)))
+        wanted.extend(question.map(|(at, waitpoint)| {
+            RecordingTask::Answer(Box::new(ReplayQuestion::new(running, recording, at, waitpoint)))
         }));
     }
     wanted
 }
 
 impl ReplayQuestion {
-    fn new(running: ActiveRun<'_>, recording: &Path, at: StepAt, opening: Waitpoint) -> ReplayQuestion {
+    fn new(running: ActiveRun<'_>, recording: &Path, at: StepAt, waitpoint: Waitpoint) -> ReplayQuestion {
         let step = running.names.step_path(at);
-        let before = running.state.openings.iter().take(opening.0 as usize);
+        let before = running.state.openings.iter().take(waitpoint.0 as usize);
         let nth = before.filter(|other| is_recorded(other) && running.names.step_path(other.at) == step).count();
-        let approvers = running.state.waitpoint(opening).map(|one| one.approvers.clone()).unwrap_or_default();
+        let approvers = running.state.waitpoint(waitpoint).map(|one| one.approvers.clone()).unwrap_or_default();
         let whole = running.state.start.as_ref().map_or(1, |start| start.attempt);
         let (run, recording) = (running.run.clone(), recording.to_owned());
-        ReplayQuestion { run, recording, whole, step, at, nth, opening, approvers }
+        ReplayQuestion { run, recording, whole, step, at, nth, waitpoint, approvers }
     }
 
     /// Finds the recorded answer to the same question.
@@ -132,7 +132,7 @@ impl ReplayQuestion {
                 Approver::User(_) => None,
             });
             let by = DecisionActor { name: name.to_owned(), roles: roles.collect() };
-            RunInput::Decide { opening: self.opening, decision, by, reason: reason.cloned() }
+            RunInput::Decide { opening: self.waitpoint, decision, by, reason: reason.cloned() }
         };
         let last = |decision| {
             let (by, reason) = (recorded.by.as_deref().unwrap_or_default(), recorded.reason.as_ref());
@@ -152,21 +152,21 @@ impl ReplayQuestion {
 }
 
 /// Returns true if a waitpoint is of a recorded kind. Consistent with [`recorded_waitpoint`], which judges its event.
-fn is_recorded(opening: &WaitpointState) -> bool {
-    match opening.kind {
+fn is_recorded(waitpoint: &WaitpointState) -> bool {
+    match waitpoint.kind {
         WaitpointKind::Gate | WaitpointKind::Wait => true,
-        WaitpointKind::Hold(reason) => is_recorded_hold(reason, opening.deadline.is_some()),
+        WaitpointKind::Hold(reason) => is_recorded_hold(reason, waitpoint.deadline.is_some()),
     }
 }
 
 /// The queue of tasks of the recording thread.
 #[derive(Debug)]
-pub struct RecordingQueue(Receiver<RecordingTask>);
+pub(crate) struct RecordingQueue(Receiver<RecordingTask>);
 
 impl RecordingQueue {
     /// Starts the thread that does the tasks until all senders are gone. `someone`: a person is there to answer
     /// questions that were not recorded.
-    pub fn serve_tasks(
+    pub(crate) fn serve_tasks(
         self,
         store: Arc<dyn Store>,
         host: Weak<Host>,
@@ -191,7 +191,7 @@ impl RecordingQueue {
 }
 
 /// Records the decisions that people have made in a run so far, if it is recorded.
-pub fn record_decisions(store: &dyn Store, run: &RunId, observer: &dyn OperationObserver) {
+pub(crate) fn record_decisions(store: &dyn Store, run: &RunId, observer: &dyn OperationObserver) {
     if let Err(error) = try_record_decisions(store, run) {
         observer.warn(&format!("decisions were not recorded: {}", error.message));
     }
@@ -245,7 +245,7 @@ fn send_all_inputs(host: &Host, question: &ReplayQuestion, recorded: &RecordedDe
 }
 
 /// Creates the folder of a recording.
-pub fn create_recording(path: &Path, plan: &Plan) -> Result<PathBuf, AppError> {
+pub(crate) fn create_recording(path: &Path, plan: &Plan) -> Result<PathBuf, AppError> {
     let workflow = &plan.definition.root().workflow;
     let identity = json!({
         "id": workflow.id.to_string(),
@@ -256,7 +256,7 @@ pub fn create_recording(path: &Path, plan: &Plan) -> Result<PathBuf, AppError> {
 }
 
 /// Opens an existing recording.
-pub fn open_recording(path: &Path) -> Result<PathBuf, AppError> {
+pub(crate) fn open_recording(path: &Path) -> Result<PathBuf, AppError> {
     recording_path(Recording::open(path))
 }
 
@@ -279,7 +279,7 @@ pub struct RecordingSummary {
 
 impl RecordingSummary {
     /// Summarises an ended run and the runs that it retried. None: it was neither recorded nor replayed.
-    pub fn from_runs(settings: &RunSettings, state: &Path, runs: &[RunId]) -> Option<RecordingSummary> {
+    pub(crate) fn from_runs(settings: &RunSettings, state: &Path, runs: &[RunId]) -> Option<RecordingSummary> {
         let (folder, replayed) = match (&settings.record, &settings.replay) {
             (Some(folder), _) => (folder.clone(), false),
             (None, Some(folder)) => (folder.clone(), true),

@@ -79,7 +79,7 @@ impl DeliveryReport {
 }
 
 /// Refuses inputs that a worker sends to a run, and reports the attempt to the run.
-pub fn require_person(state: &StateHandle, run: &RunId, action: &str) -> Result<(), AppError> {
+pub(crate) fn require_person(state: &StateHandle, run: &RunId, action: &str) -> Result<(), AppError> {
     let message = match find_worker(state) {
         Ok(None) => return refuse_unidentified(state, run, action),
         Ok(Some(worker)) => {
@@ -102,7 +102,7 @@ fn refuse_unidentified(state: &StateHandle, run: &RunId, action: &str) -> Result
 }
 
 /// Records in the audit that a request to a run was refused before it reached the run.
-pub fn record_refusal(
+pub(crate) fn record_refusal(
     state: &StateHandle,
     run: Option<&RunId>,
     actor: audit::AuditActor,
@@ -123,13 +123,12 @@ fn check_user(state: &StateHandle) -> Result<(), IdentityError> {
 /// Sends a request to the present or next owner of the run. Does not wait for an answer.
 fn report_tampering(state: &StateHandle, run: &RunId, worker: &str, action: &str) {
     let input = RunInput::Tampered { by: worker.to_owned(), what: action.to_owned() };
-    let body = serde_json::to_vec(&input).expect("an input serialises to JSON");
     // If it cannot be stored, the worker is refused all the same.
-    let _ = state.store.send_request(run, &body);
+    let _ = state.send_request(run, &input);
 }
 
 /// Returns true if a person uses this process: no worker started it, and its user can be identified.
-pub fn is_person(state: &StateHandle) -> bool {
+pub(crate) fn is_person(state: &StateHandle) -> bool {
     find_worker(state).is_ok_and(|worker| worker.is_none()) && check_user(state).is_ok()
 }
 
@@ -142,12 +141,12 @@ fn find_worker(state: &StateHandle) -> Result<Option<String>, AppError> {
 }
 
 /// Returns the gates and holds of a run that wait for a decision.
-pub fn decision_waitpoints(row: &RunRow) -> impl DoubleEndedIterator<Item = &WaitpointRow> {
+pub(crate) fn decision_waitpoints(row: &RunRow) -> impl DoubleEndedIterator<Item = &WaitpointRow> {
     row.open.iter().filter(|open| open.kind != "wait")
 }
 
 /// Finds the gate or hold of a step, or the only one of the run. None: there is none, or more than one.
-pub fn find_decision_waitpoint<'a>(row: &'a RunRow, step: Option<&str>) -> Option<&'a WaitpointRow> {
+pub(crate) fn find_decision_waitpoint<'a>(row: &'a RunRow, step: Option<&str>) -> Option<&'a WaitpointRow> {
     let mut open = decision_waitpoints(row);
     match step {
         Some(step) => open.rfind(|open| open.step == step),
@@ -156,23 +155,19 @@ pub fn find_decision_waitpoint<'a>(row: &'a RunRow, step: Option<&str>) -> Optio
 }
 
 /// Returns the settings that were fixed when the run was started.
-pub fn read_run_settings(row: &RunRow) -> Result<RunSettings, AppError> {
+pub(crate) fn read_run_settings(row: &RunRow) -> Result<RunSettings, AppError> {
     RunSettings::from_json(&row.about).map_err(|error| AppError::store(error.to_string()))
 }
 
-/// Returns the user of this process, with their roles in a run.
-pub fn current_actor(settings: &RunSettings) -> Result<DecisionActor, AppError> {
-    Ok(load_current_actor(settings)?)
-}
-
-/// Returns the same, or the error in the configuration of the project. The user has a role if the project granted it
-/// when the run was started and still grants it: neither a change during the run nor an old run extends it.
-pub fn load_current_actor(settings: &RunSettings) -> Result<DecisionActor, Box<Diagnostic>> {
+/// Returns the user of this process, with their roles in a run, or the error in the configuration of the project. The
+/// user has a role if the project granted it when the run was started and still grants it: neither a change during the
+/// run nor an old run extends it.
+pub(crate) fn load_current_actor(settings: &RunSettings) -> Result<DecisionActor, Box<Diagnostic>> {
     load_actor(settings, current_user())
 }
 
 /// Returns the same for a user of this name.
-pub fn load_actor(settings: &RunSettings, name: String) -> Result<DecisionActor, Box<Diagnostic>> {
+pub(crate) fn load_actor(settings: &RunSettings, name: String) -> Result<DecisionActor, Box<Diagnostic>> {
     let path = settings.project.join(config::NAME);
     let config = ProjectConfig::load(&path, &path.display().to_string())?;
     let mut roles = config.user_roles(&name);
@@ -232,8 +227,7 @@ fn refuse_ended(state: &StateHandle, row: &RunRow, request: Option<InboxRequestI
 }
 
 fn send_request(state: &StateHandle, row: &RunRow, input: &RunInput) -> Result<InboxRequestId, AppError> {
-    let body = serde_json::to_vec(input).expect("an input serialises to JSON");
-    state.store.send_request(&row.run, &body).map_err(|error| match (&error, input) {
+    state.send_request(&row.run, input).map_err(|error| match (&error, input) {
         (StoreError::NoSpace, RunInput::Cancel { .. }) => stop_without_record(state, row),
         _ => error.into(),
     })
@@ -295,7 +289,7 @@ fn wait_for_answer(
     Err(AppError::refused(message))
 }
 
-fn parse_answer(bytes: &[u8]) -> RequestAnswer {
+pub(crate) fn parse_answer(bytes: &[u8]) -> RequestAnswer {
     serde_json::from_slice(bytes).unwrap_or_else(|error| RequestAnswer::Unreadable(error.to_string()))
 }
 

@@ -1,9 +1,11 @@
 //! Execution of runs in this process: the host with its executor, its events, and the control that a front end has over it.
 //!
-//! The only place where operations get a host.
+//! The only place where operations get a host. Also reports the orphaned runs of processes that died, and ends the
+//! processes that they left. That claims no run, and ends no process of a live run: the processes are listed before their
+//! run is found to be orphaned, and a process that takes the run over starts only new attempts.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::{Path, PathBuf},
     sync::{
@@ -19,24 +21,26 @@ use skein_core::{
     engine::{RunInput, Verdict, Waitpoint},
     ids::RunId,
     limits,
+    plan::Plan,
+    time::Millis,
 };
 use skein_host::{
     executor::ProcessExecutor,
     host::{Host, WorkerCapacity},
+    process::{self, ProcessMark, ProcessRecord, StateMark},
     run_settings::RunSettings,
     secret::{SecretSource, Secrets},
-    store::Store,
-    workspace::ContextLocks,
+    store::{RunRow, RunSelection, Store},
+    workspace::{ContextLocks, RootFolder, RunDir},
 };
 
 use crate::{
     app::App,
     app_error::AppError,
-    prepare::enforcement,
-    project::config::{self, ProjectConfig},
+    prepare::probe,
+    project::config::ProjectConfig,
     runs::{
-        follow::{self, FollowEnd, FollowEvent, FollowInbox, RunFollowEvent, RunFrontEnd},
-        orphans,
+        follow::{self, FollowEnd, FollowEvent, FollowInbox, RunFeed, RunFollowEvent, RunFrontEnd},
         recording::RecordingThread,
         send_input,
     },
@@ -64,7 +68,7 @@ pub(crate) struct HostSession {
 }
 
 impl HostSession {
-    pub fn new(
+    pub(crate) fn new(
         app: &App,
         state: &StateHandle,
         secrets: Secrets,
@@ -79,12 +83,12 @@ impl HostSession {
         });
         let executor = ProcessExecutor::new(&state.path, secrets, Some(on_line))
             .map_err(|error| AppError::store(error.to_string()))?;
-        let launcher = enforcement::launcher().as_ref().map_err(|why| AppError::bug(why.to_string()))?;
+        let launcher = probe::launcher().as_ref().map_err(|why| AppError::bug(why.to_string()))?;
         let executor = executor.with_launcher(launcher.clone());
-        if let Some(warning) = enforcement::unenforced_warning() {
+        if let Some(warning) = probe::unenforced_warning() {
             app.warn(&warning);
         }
-        let interactive = front_end.is_interactive() && enforcement::is_fully_enforced();
+        let interactive = front_end.is_interactive() && probe::is_fully_enforced();
         let (store, contexts): (Arc<dyn Store>, _) = (state.store.clone(), executor.contexts());
         let (recorder, watcher, queue) = RecordingThread::new(follow::new_watcher(sender.clone()));
         let host = Arc::new(Host::new(Arc::clone(&store), Box::new(executor), WorkerCapacity { workers }, watcher));
@@ -95,7 +99,7 @@ impl HostSession {
     }
 
     /// Gives the front end control over these runs, in the name of a user.
-    pub fn attach(&self, runs: Vec<RunId>, user: &str, front_end: &dyn RunFrontEnd) -> Result<(), AppError> {
+    pub(crate) fn attach(&self, runs: Vec<RunId>, user: &str, front_end: &dyn RunFrontEnd) -> Result<(), AppError> {
         runs.into_iter().for_each(|run| self.add_run(run));
         front_end.attach(SessionControl {
             host: Arc::downgrade(&self.host),
@@ -108,16 +112,16 @@ impl HostSession {
     }
 
     /// Adds a run that a stop affects.
-    pub fn add_run(&self, run: RunId) {
+    pub(crate) fn add_run(&self, run: RunId) {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
     }
 
-    pub fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
 
     /// Returns the desk that takes a person's decisions about a run, if prompts are shown to one.
-    pub fn open_desk(&self, state: &StateHandle, run: &RunId, settings: &RunSettings) -> Option<DecisionDesk> {
+    pub(crate) fn open_desk(&self, state: &StateHandle, run: &RunId, settings: &RunSettings) -> Option<DecisionDesk> {
         // The terminal of a worker does not belong to a person.
         (self.interactive && send_input::is_person(state)).then(|| DecisionDesk {
             host: Arc::clone(&self.host),
@@ -127,8 +131,33 @@ impl HostSession {
         })
     }
 
+    /// Returns the feed of a run of this process, for an operation that does not wait for people.
+    pub(crate) fn feed<'a>(
+        &'a self,
+        state: &'a StateHandle,
+        run: &'a RunId,
+        plan: Plan,
+        settings: &'a RunSettings,
+        before: u64,
+    ) -> RunFeed<'a> {
+        RunFeed {
+            run,
+            plan,
+            workspace: &settings.workspace,
+            warnings: &settings.warnings,
+            folder: state.run_folder(run),
+            before,
+            waits: false,
+            owned_elsewhere: false,
+            desk: None,
+            store: &*state.store,
+            inbox: Some(&self.events),
+            recording: &|| None,
+        }
+    }
+
     /// Takes one run over, and returns the number of events that it had then.
-    pub fn resume_run(&self, run: &RunId) -> Result<u64, AppError> {
+    pub(crate) fn resume_run(&self, run: &RunId) -> Result<u64, AppError> {
         let result = self.host.resume_runs(vec![run.clone()]).pop();
         result.unwrap_or(Ok(0)).map_err(|error| state::refuse_claim(run, error))
     }
@@ -203,7 +232,7 @@ impl SessionControl {
 
     /// Ends the workers of the runs, for a process that exits although its loop does not respond.
     pub fn end_workers(&self) -> io::Result<()> {
-        orphans::end_workers(&self.state, &self.runs())
+        end_workers(&self.state, &self.runs())
     }
 }
 
@@ -248,10 +277,7 @@ pub(crate) fn load_secrets(from: &BTreeMap<String, SecretSource>) -> Result<Secr
 
 /// Returns the maximum number of workers of a run's project.
 pub(crate) fn read_max_workers(project: &Path) -> u32 {
-    // A configuration that has become invalid since must not prevent the project's runs from ending.
-    let path = project.join(config::NAME);
-    let config = ProjectConfig::load(&path, config::NAME).unwrap_or_default();
-    config.max_workers.unwrap_or(limits::WORKERS_DEFAULT)
+    ProjectConfig::load_valid(project).max_workers.unwrap_or(limits::WORKERS_DEFAULT)
 }
 
 /// Descriptors for the journal and everything else except workers.
@@ -278,4 +304,65 @@ fn raise_file_limit(wanted: u32) -> Result<u32, AppError> {
     }
     let possible = u32::try_from(allowed.saturating_sub(BASE) / EACH).unwrap_or(u32::MAX);
     Ok(wanted.min(possible))
+}
+
+/// Time that workers have to stop when this process exits at once.
+const FORCED_GRACE: Millis = Millis(500);
+/// Maximum number of runs that are named.
+const NAMED: usize = 5;
+
+/// Warns about orphaned runs, and ends the processes that they left.
+pub(crate) fn report_and_reap(app: &App, state: &StateHandle) -> Result<(), AppError> {
+    let orphaned = find_orphaned_runs(state)?;
+    if orphaned.is_empty() {
+        return Ok(());
+    }
+    for row in orphaned.iter().take(NAMED) {
+        let (run, workflow) = (&row.run, &row.head.workflow);
+        app.warn(&format!("run {run} of {workflow} was interrupted; `skein resume {run}` resumes it"));
+    }
+    if let more @ 1.. = orphaned.len().saturating_sub(NAMED) {
+        app.warn(&format!("{more} more were interrupted; `skein resume --all` resumes all of them"));
+    }
+    reap_workers(app, state, &orphaned)
+}
+
+/// Ends the workers of runs when this process exits without stopping its host.
+pub fn end_workers(state: &Path, runs: &[RunId]) -> io::Result<()> {
+    let mark = StateMark::from_directory(state)?;
+    let root = RootFolder::open(state).map_err(io::Error::other)?;
+    let folders = runs.iter().filter_map(|run| RunDir::open(&root, run).ok());
+    let records: Vec<ProcessRecord> =
+        folders.flat_map(|run| process::find_records(run.path())).map(|(_, record)| record).collect();
+    process::reap_leftovers(&mark, &records, |mark| runs.contains(&mark.run), FORCED_GRACE);
+    Ok(())
+}
+
+fn find_orphaned_runs(state: &StateHandle) -> Result<Vec<RunRow>, AppError> {
+    Ok(state.store.select_runs(RunSelection::Orphaned)?)
+}
+
+fn reap_workers(app: &App, state: &StateHandle, orphaned: &[RunRow]) -> Result<(), AppError> {
+    let mark = StateMark::from_directory(&state.path).map_err(|error| AppError::store(error.to_string()))?;
+    let root = RootFolder::open(&state.path).map_err(|error| AppError::store(error.to_string()))?;
+    // A run without its folder has no records; its processes are found by the marks in their environment.
+    let folders = orphaned.iter().filter_map(|row| RunDir::open(&root, &row.run).ok());
+    let records: Vec<ProcessRecord> =
+        folders.flat_map(|run| process::find_records(run.path())).map(|(_, record)| record).collect();
+    let runs: BTreeSet<&RunId> = orphaned.iter().map(|row| &row.run).collect();
+    let left = process::find_leftovers(&mark, &records, |mark| runs.contains(&mark.run));
+    if left.is_empty() {
+        return Ok(());
+    }
+    // Selects the runs again: a process that claimed a run in the meantime may have started workers of its own.
+    let still = find_orphaned_runs(state)?;
+    let still: BTreeSet<&RunId> = still.iter().map(|row| &row.run).collect();
+    let marks: BTreeSet<ProcessMark> =
+        left.into_iter().map(|found| found.mark).filter(|mark| still.contains(&mark.run)).collect();
+    let reaped =
+        process::reap_leftovers(&mark, &records, |mark| marks.contains(mark), Millis(limits::STOP_GRACE_DEFAULT));
+    for found in reaped.left {
+        app.warn(&format!("process {} ({}) of run {} cannot be ended", found.pid, found.name, found.mark.run));
+    }
+    Ok(())
 }

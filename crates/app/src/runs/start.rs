@@ -1,10 +1,24 @@
-//! Starting a run, and executing it in this process until it ends or need not be followed.
+//! Starting a run, and executing it in this process until it ends or need not be followed, or in a background process.
+//!
+//! The background process is this program with `resume`, in a session of its own. The run is started and durable before
+//! that process exists, so that nothing is lost if it fails to start.
 
-use std::path::{Component, Path, PathBuf};
+use std::{
+    fs::OpenOptions,
+    io::{self, Read},
+    os::{
+        fd::OwnedFd,
+        unix::{fs::OpenOptionsExt, net::UnixStream},
+    },
+    path::{Component, Path, PathBuf},
+    process::{Command, Stdio},
+};
 
+use serde_json::{Value, json};
 use skein_core::{
-    engine::{RunStart, RunState},
+    engine::{RunProjection, RunStart},
     ids::RunId,
+    ir::RunStatus,
     limits,
     plan::{Plan, Severity},
 };
@@ -14,7 +28,9 @@ use skein_host::{
     host::{RunLaunch, new_run_id},
     identity::current_user,
     run_settings::RunSettings,
+    secret::Secrets,
     store::Store,
+    workspace::{ContextLocks, RootFolder, RunDir},
 };
 
 use crate::{
@@ -22,18 +38,17 @@ use crate::{
     app_error::AppError,
     plan::missing_env,
     prepare::{
-        self, RunPreparationError, RunRequest, bindings,
-        context::{self, ContextHoldError},
-        run_files,
+        self, RunPreparationError, RunRequest,
+        run_folders::{self, ContextHoldError},
+        run_inputs,
     },
     project::DiskProject,
     runs::{
-        detach::{self, DetachedRun},
+        decide,
         follow::{ExecutionEnd, FollowEnd, RunFeed, RunFrontEnd},
-        inbox, orphans,
         recording::{self, RecordingSummary},
         resume::take_over_run,
-        session::{HostSession, load_secrets},
+        session::{self, HostSession, load_secrets},
     },
     state::StateHandle,
     workflows::{self, LoadedWorkflow, PlanRequest},
@@ -83,14 +98,13 @@ pub enum RunOutcome {
 /// A run that waits for its context folder.
 #[derive(Debug)]
 pub struct QueuedRun {
-    pub plan: Plan,
-    pub state: RunState,
-    pub warnings: Vec<serde_json::Value>,
+    pub run: RunProjection,
+    pub warnings: Vec<Value>,
 }
 
 impl RunOutcome {
     /// Returns true if the run succeeded, as far as it was recorded.
-    pub fn is_success(&self) -> bool {
+    pub(crate) fn is_success(&self) -> bool {
         matches!(self, RunOutcome::Ended { end: ExecutionEnd::Succeeded, .. } | RunOutcome::Detached(_))
     }
 }
@@ -101,7 +115,7 @@ pub fn start_run(app: &App, request: &StartRequest, front_end: &dyn RunFrontEnd)
     let mut opened = None;
     let files = |project: &DiskProject| {
         let state = opened.insert(app.open_state(&project.root)?);
-        Ok(Some(run_files::files_root(state, &run)))
+        Ok(Some(run_folders::files_root(state, &run)))
     };
     let (loaded, plan) = workflows::bind_workflow(app, &request.workflow, files)?;
     let state = opened.map_or_else(|| app.open_state(&loaded.project.root), Ok)?;
@@ -110,7 +124,7 @@ pub fn start_run(app: &App, request: &StartRequest, front_end: &dyn RunFrontEnd)
     for missing in missing_env::find_missing_variables(&plan.definition, config, &missing_env::is_set_here) {
         app.warn(&missing.message());
     }
-    let context = bindings::bind_context(&plan, &loaded.project);
+    let context = run_inputs::bind_context(&plan, &loaded.project);
     let launch = RunLaunch::new(plan, RunStart { context, ..RunStart::new(run) }, settings.clone());
     let workers = config.max_workers.unwrap_or(limits::WORKERS_DEFAULT);
     launch_run(app, &state, launch, &settings, workers, request.attachment, front_end)
@@ -127,19 +141,19 @@ pub(crate) fn launch_run(
     front_end: &dyn RunFrontEnd,
 ) -> Result<RunOutcome, AppError> {
     let secrets = load_secrets(&settings.secrets)?;
-    orphans::report_and_reap(app, state)?;
-    run_files::stage_files(state, &launch, settings)?;
+    session::report_and_reap(app, state)?;
+    run_folders::stage_files(state, &launch, settings)?;
     if attachment == RunAttachment::Detached {
-        return Ok(RunOutcome::Detached(detach::launch_detached(app, state, launch, settings, front_end)?));
+        return Ok(RunOutcome::Detached(launch_detached(app, state, launch, settings, front_end)?));
     }
     let (run, plan) = (launch.start.run.clone(), launch.plan.clone());
     let session = HostSession::new(app, state, secrets, workers, front_end)?;
-    match context::hold_context(&session.contexts, state, &run, &plan, settings) {
+    match run_folders::hold_context(&session.contexts, state, &run, &plan, settings) {
         Ok(()) => {}
         Err(ContextHoldError::InUse(_)) => {
             // The run waits for its context folder, and is continued when the folder is free.
             drop(session);
-            detach::launch_queued(app, state, launch, front_end)?;
+            launch_queued(app, state, launch, front_end)?;
             let row = state.store.find_run(&run)?;
             let row = row.ok_or_else(|| AppError::store(format!("run `{run}` is gone")))?;
             return take_over_run(app, state, &row, attachment, front_end);
@@ -147,7 +161,7 @@ pub(crate) fn launch_run(
         Err(taken @ ContextHoldError::Nested(_)) => return Err(taken.refuse()),
     }
     session.attach(vec![run.clone()], &settings.user, front_end)?;
-    let _receiver = inbox::receive_decisions(app, state, &settings.project);
+    let _receiver = decide::receive_decisions(app, state, &settings.project);
     session.host.launch_runs(vec![launch])?;
     let waits = attachment == RunAttachment::UntilEnd;
     let session_run = SessionRun { run: &run, plan, settings, before: 0, waits };
@@ -181,18 +195,10 @@ pub(crate) fn follow_to_end(
             RecordingSummary::from_runs(settings, &state.path, &all)
         };
         let last = front_end.follow(&RunFeed {
-            run: &run,
-            plan: plan.clone(),
-            workspace: &settings.workspace,
-            warnings: &settings.warnings,
-            folder: state.run_folder(&run),
-            before,
             waits,
-            owned_elsewhere: false,
             desk: if waits { session.open_desk(state, &run, settings) } else { None },
-            store: &*state.store,
-            inbox: Some(&session.events),
             recording: &summarize,
+            ..session.feed(state, &run, plan.clone(), settings, before)
         });
         if let (FollowEnd::Closed, Some(next)) = (&last.end, last.next) {
             session.add_run(next.clone());
@@ -260,4 +266,107 @@ pub(crate) fn refuse_unprepared(error: &RunPreparationError, state: &StateHandle
         Err(error) => error.into(),
         Ok(()) => AppError::refused(error.problems.join("\n       ")),
     }
+}
+
+/// The file with the output of the background process, in the folder of the run.
+const OUTPUT_FILE: &str = "output.log";
+
+/// A run that a background process executes.
+#[derive(Debug)]
+pub struct DetachedRun {
+    pub run: RunId,
+    /// The file with the output of the background process; none if the run was already over.
+    pub output: Option<PathBuf>,
+    /// Warnings about the workflow, as diagnostics in JSON.
+    pub warnings: Vec<Value>,
+}
+
+impl DetachedRun {
+    pub fn to_json(&self) -> Value {
+        let mut object = json!({"run_id": self.run, "output": self.output});
+        if !self.warnings.is_empty() {
+            object["diagnostics"] = Value::from(self.warnings.clone());
+        }
+        object
+    }
+}
+
+/// Starts a run durably, without starting any work, and releases it.
+pub(crate) fn launch_queued(
+    app: &App,
+    state: &StateHandle,
+    launch: RunLaunch,
+    front_end: &dyn RunFrontEnd,
+) -> Result<(), AppError> {
+    let run = launch.start.run.clone();
+    let session = HostSession::new(app, state, Secrets::default(), 0, front_end)?;
+    session.host.launch_runs(vec![launch])?;
+    session.host.leave_runs(std::slice::from_ref(&run));
+    Ok(())
+}
+
+/// Starts a run, and leaves it to a background process.
+pub(crate) fn launch_detached(
+    app: &App,
+    state: &StateHandle,
+    launch: RunLaunch,
+    settings: &RunSettings,
+    front_end: &dyn RunFrontEnd,
+) -> Result<DetachedRun, AppError> {
+    let run = launch.start.run.clone();
+    // A run whose context folder is in use waits in the background; one whose folder is nested could never start.
+    match run_folders::hold_context(&ContextLocks::default(), state, &run, &launch.plan, settings) {
+        Err(taken @ ContextHoldError::Nested(_)) => return Err(taken.refuse()),
+        Err(taken @ ContextHoldError::InUse(_)) => {
+            app.observer.warn_person(&run_folders::queued_warning(&run, &taken));
+        }
+        Ok(()) => {}
+    }
+    launch_queued(app, state, launch, front_end)?;
+    detach_run(state, &run, settings.warnings.clone())
+}
+
+/// Leaves a run without an owner to a background process.
+pub(crate) fn detach_run(state: &StateHandle, run: &RunId, warnings: Vec<Value>) -> Result<DetachedRun, AppError> {
+    let row = state.store.find_run(run)?;
+    // A failed undo is tried again.
+    let over = row.is_some_and(|row| row.head.closed && row.head.status != RunStatus::UndoFailed);
+    let output = if over { None } else { Some(start_background(state, run)?) };
+    Ok(DetachedRun { run: run.clone(), output, warnings })
+}
+
+/// Starts the process, and waits until it owns the run.
+fn start_background(state: &StateHandle, run: &RunId) -> Result<PathBuf, AppError> {
+    let root = RootFolder::open(&state.path).map_err(|error| AppError::store(error.to_string()))?;
+    let folder = RunDir::create(&root, run).map_err(|error| AppError::store(error.to_string()))?;
+    let output = folder.path().join(OUTPUT_FILE);
+    let message = match spawn_background(&state.path, run, &output) {
+        Ok(true) => return Ok(output),
+        Ok(false) => {
+            let text = std::fs::read_to_string(&output).unwrap_or_default();
+            let text = text.trim().strip_prefix("error: ").unwrap_or(text.trim());
+            format!("the background process did not claim the run: {text}")
+        }
+        Err(error) => format!("cannot start a background process: {error}"),
+    };
+    Err(AppError::refused(message).with_hint(format!("the run is kept; `skein resume {run}` resumes it")))
+}
+
+/// Returns true if the process reports that it owns the run. It reports that on its standard input, which is otherwise
+/// unused.
+fn spawn_background(state: &Path, run: &RunId, output: &Path) -> io::Result<bool> {
+    let to = OpenOptions::new().append(true).create(true).mode(0o600).open(output)?;
+    let (mut ours, theirs) = UnixStream::pair()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("--state").arg(state).args(["resume", run.as_str(), "--detached"]);
+    command.stdin(OwnedFd::from(theirs)).stdout(Stdio::from(to.try_clone()?)).stderr(to);
+    let mut child = command.spawn()?;
+    // Closes our copy of the process's end of the socket.
+    drop(command);
+    if matches!(ours.read(&mut [0]), Ok(1)) {
+        // The process outlives this one, and is not waited for.
+        return Ok(true);
+    }
+    child.wait()?;
+    Ok(false)
 }

@@ -293,7 +293,7 @@ fn the_list_of_codes_is_complete() {
         writeln!(text, "| [{code}]({code}.md) | {severity} | {title} |").expect("a string can be written to");
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/codes/README.md");
-    skein_testkit::snapshot::assert_file(&path, &text);
+    skein_testkit::files::assert_file(&path, &text);
 }
 
 #[test]

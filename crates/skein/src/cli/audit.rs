@@ -21,7 +21,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[group(skip)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct AuditArguments {
+pub(super) struct AuditArguments {
     #[command(subcommand)]
     command: Option<AuditCommand>,
     /// Show only records of this run (id or prefix).
@@ -54,7 +54,7 @@ struct AuditVerifyArguments {
     file: Option<PathBuf>,
 }
 
-pub fn run(arguments: AuditArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: AuditArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     match arguments.command {
         None => {
             let AuditArguments { run, actor, action, since, .. } = arguments;

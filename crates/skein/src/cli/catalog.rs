@@ -15,7 +15,7 @@ use skein_dialects::{CatalogKind, Diagnostic};
 use crate::{exit::Exit, render::output::CliOutput};
 
 #[derive(Debug, Args)]
-pub struct CatalogArguments {
+pub(super) struct CatalogArguments {
     /// Kind to list: workflows, agents, tools, drivers, actions, routines, skills, contexts, domains, governance, roles
     /// or secrets; default: all.
     kind: Option<String>,
@@ -23,7 +23,7 @@ pub struct CatalogArguments {
     name: Option<String>,
 }
 
-pub fn run(arguments: &CatalogArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: &CatalogArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let listing = workflows::list_catalog(app, arguments.kind.as_deref(), arguments.name.as_deref())?;
     if output.is_json() {
         output.print_json(&listing.to_json());

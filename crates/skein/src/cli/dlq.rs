@@ -6,7 +6,6 @@ use skein_app::{
     app::App,
     app_error::AppError,
     dead_letters::{self, DeadLetter, DeadLetterDetails, DeadLetterSettlement, SettlementKind},
-    shell_words::quote_shell_word,
 };
 use skein_core::engine::format_utc;
 
@@ -14,7 +13,7 @@ use super::run::{AttachOptions, report_outcome};
 use crate::{
     exit::Exit,
     render::{
-        commands::command_prefix,
+        commands::command_line,
         follow::TerminalFrontEnd,
         live::{error_class_word, one_line, render_log_end},
         output::{CliOutput, OutputFormat},
@@ -24,7 +23,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[group(skip)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct DlqArguments {
+pub(super) struct DlqArguments {
     #[command(subcommand)]
     command: Option<DlqCommand>,
     /// Include dead letters that were dropped or rerun.
@@ -73,12 +72,12 @@ struct DlqDropArguments {
 
 impl DlqArguments {
     /// Returns true if the command runs steps, and so can print a line for each event.
-    pub fn is_rerun(&self) -> bool {
+    pub(super) fn is_rerun(&self) -> bool {
         matches!(self.command, Some(DlqCommand::Rerun(_)))
     }
 }
 
-pub fn run(arguments: DlqArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: DlqArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     match arguments.command {
         None => list_dead_letters(&arguments, app, output),
         Some(DlqCommand::Show(named)) => {
@@ -88,10 +87,7 @@ pub fn run(arguments: DlqArguments, app: &App, output: CliOutput) -> Result<Exit
         Some(DlqCommand::Rerun(rerun)) => rerun_dead_letter(&rerun, app, output),
         Some(DlqCommand::Drop(DlqDropArguments { named, reason })) => {
             let dropped = dead_letters::drop_dead_letter(app, &named.id, reason)?;
-            match output.is_json() {
-                true => output.print_json(&dropped.to_json()),
-                false => output.print_text(&format!("dropped {}\n", dropped.letter.id())),
-            }
+            output.print_result(|| dropped.to_json(), || format!("dropped {}\n", dropped.letter.id()));
             Ok(Exit::Done)
         }
     }
@@ -99,13 +95,7 @@ pub fn run(arguments: DlqArguments, app: &App, output: CliOutput) -> Result<Exit
 
 fn list_dead_letters(arguments: &DlqArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let list = dead_letters::list_dead_letters(app, arguments.limit, arguments.all)?;
-    if output.is_json() {
-        output.print_json(&list.to_json());
-    } else if list.letters.is_empty() {
-        output.print_text("No dead letters.\n");
-    } else {
-        output.print_text(&render_table(&list.letters, output));
-    }
+    output.print_result(|| list.to_json(), || render_table(&list.letters, output));
     Ok(Exit::Done)
 }
 
@@ -120,6 +110,9 @@ fn rerun_dead_letter(rerun: &DlqRerunArguments, app: &App, output: CliOutput) ->
 }
 
 fn render_table(letters: &[DeadLetter], output: CliOutput) -> String {
+    if letters.is_empty() {
+        return "No dead letters.\n".to_owned();
+    }
     let widest = |of: &dyn Fn(&DeadLetter) -> usize| letters.iter().map(of).max().unwrap_or_default();
     let id = widest(&|letter| letter.id().to_string().chars().count());
     let step = widest(&|letter| one_line(&letter.row.step).chars().count()).min(40);
@@ -175,18 +168,17 @@ fn print_details(details: &DeadLetterDetails, output: CliOutput) {
 /// Returns the commands that make sense now, ready to be pasted.
 fn next_commands(details: &DeadLetterDetails) -> Vec<String> {
     let letter = &details.letter;
-    let (run, id) = (quote_shell_word(letter.run.as_str()), quote_shell_word(&letter.id().to_string()));
-    let mut next = vec![format!("{} logs {run} {}", command_prefix(), quote_shell_word(&letter.row.step))];
+    let (run, id) = (letter.run.as_str(), letter.id().to_string());
+    let mut next = vec![command_line(&["logs", run, &letter.row.step])];
     match &letter.settled {
         Some(DeadLetterSettlement { how: SettlementKind::Rerun(by), .. }) => {
-            next.push(format!("{} runs {}", command_prefix(), quote_shell_word(by.as_str())))
+            next.push(command_line(&["runs", by.as_str()]));
         }
         Some(_) => {}
         None if details.run_closed => {
-            next.push(format!("{} dlq rerun {id}", command_prefix()));
-            next.push(format!("{} dlq drop {id}", command_prefix()));
+            next.extend(["rerun", "drop"].map(|verb| command_line(&["dlq", verb, &id])));
         }
-        None => next.push(format!("{} runs {run} --follow", command_prefix())),
+        None => next.push(command_line(&["runs", run, "--follow"])),
     }
     next
 }

@@ -19,22 +19,19 @@ use crate::{
 };
 
 #[derive(Debug, clap::Args)]
-pub struct DoctorArguments {
+pub(super) struct DoctorArguments {
     /// Accept a state folder that was copied, restored or created by an older version
     #[arg(long)]
     trust_state: bool,
 }
 
-pub fn run(arguments: &DoctorArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: &DoctorArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     if arguments.trust_state {
         doctor::trust_state_folder(app)?;
     }
     let mut report = doctor::check_setup(app);
     report.sections.push(("Terminal", check_terminal(output)));
-    match output.is_json() {
-        true => output.print_json(&report.to_json()),
-        false => output.print_text(&render_sections(&report, output)),
-    }
+    output.print_result(|| report.to_json(), || render_sections(&report, output));
     Ok(if report.is_healthy() { Exit::Done } else { Exit::Broken })
 }
 

@@ -4,7 +4,7 @@ use clap::Args;
 use skein_app::{
     app::App,
     app_error::AppError,
-    runs::events::{self, RunJournal},
+    runs::inspect::{self, RunJournal},
 };
 use skein_core::{
     engine::StepPaths,
@@ -22,13 +22,13 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct EventsArguments {
+pub(super) struct EventsArguments {
     /// Run id, or a unique prefix of it; default, and for `-`: the newest run.
     run: Option<String>,
 }
 
-pub fn run(arguments: &EventsArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
-    let journal = events::open_journal(app, arguments.run.as_deref())?;
+pub(super) fn run(arguments: &EventsArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+    let journal = inspect::open_journal(app, arguments.run.as_deref())?;
     match output.format {
         OutputFormat::Human => {
             let mut names = StepPaths::new(journal.plan.definition.clone());

@@ -1,34 +1,39 @@
-//! `skein explain`: prints the page of a code.
+//! `skein explain`, `skein schema` and `skein completions`: print the page of a code, the JSON Schema of a format, and the
+//! completion script of a shell.
 
-use clap::Args;
-use serde_json::json;
+use clap::{Args, CommandFactory};
+use clap_complete::{Shell, generate};
+use serde_json::{Value, json};
 use skein_app::app_error::AppError;
-use skein_dialects::Code;
+use skein_dialects::{Code, Dialect, dialect_schema};
 
+use super::{Cli, parse_word};
 use crate::{exit::Exit, render::output::CliOutput};
 
 #[derive(Debug, Args)]
-pub struct ExplainArguments {
+pub(super) struct ExplainArguments {
     /// Code such as SK0101, or only 101; default: list all codes.
     code: Option<String>,
 }
 
-pub fn run(arguments: &ExplainArguments, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: &ExplainArguments, output: CliOutput) -> Result<Exit, AppError> {
     let Some(text) = &arguments.code else { return Ok(list_codes(output)) };
     let Some(code) = parse_code(text) else {
         return Err(
             AppError::refused(format!("there is no code `{text}`")).with_hint("`skein explain` lists all codes")
         );
     };
-    if output.is_json() {
-        let severity = code.severity().to_string();
-        output.print_json(
-            &json!({"code": code.as_str(), "severity": severity, "title": code_title(code), "page": code.page()}),
-        );
-    } else {
-        output.print_text(code.page());
-    }
+    let to_json = || {
+        let mut object = code_to_json(code);
+        object["page"] = json!(code.page());
+        object
+    };
+    output.print_result(to_json, || code.page().to_owned());
     Ok(Exit::Done)
+}
+
+fn code_to_json(code: Code) -> Value {
+    json!({"code": code.as_str(), "severity": code.severity().to_string(), "title": code_title(code)})
 }
 
 /// Parses a code, or only its number.
@@ -44,15 +49,35 @@ fn code_title(code: Code) -> &'static str {
 }
 
 fn list_codes(output: CliOutput) -> Exit {
-    if output.is_json() {
-        let code = |code: &Code| json!({"code": code.as_str(), "severity": code.severity().to_string(), "title": code_title(*code)});
-        output.print_json(&json!({"codes": Code::ALL.iter().map(code).collect::<Vec<_>>()}));
-        return Exit::Done;
-    }
+    let to_json = || json!({"codes": Code::ALL.iter().map(|code| code_to_json(*code)).collect::<Vec<_>>()});
     let line = |code: &Code| {
         let name = output.paint.name(code.as_str());
         format!("{name}  {:<8}{}\n", code.severity().to_string(), code_title(*code))
     };
-    output.print_text(&Code::ALL.iter().map(line).collect::<String>());
+    output.print_result(to_json, || Code::ALL.iter().map(line).collect());
     Exit::Done
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SchemaArguments {
+    #[arg(value_parser = parse_word(&Dialect::ALL, Dialect::as_str))]
+    dialect: Dialect,
+}
+
+pub(super) fn run_schema(arguments: &SchemaArguments, output: CliOutput) -> Result<Exit, AppError> {
+    output.print_exact(dialect_schema(arguments.dialect));
+    Ok(Exit::Done)
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CompletionsArguments {
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+pub(super) fn run_completions(arguments: &CompletionsArguments, output: CliOutput) -> Result<Exit, AppError> {
+    let mut text = Vec::new();
+    generate(arguments.shell, &mut Cli::command(), "skein", &mut text);
+    output.print_exact(&String::from_utf8_lossy(&text));
+    Ok(Exit::Done)
 }

@@ -15,7 +15,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct ForkArguments {
+pub(super) struct ForkArguments {
     /// Run id, or a unique prefix of it.
     run: String,
     /// First step to run again, with all steps after it.
@@ -30,7 +30,7 @@ pub struct ForkArguments {
 /// The arguments of a reload.
 #[derive(Debug, Default, clap::Args)]
 #[group(skip)]
-pub struct ReloadArguments {
+pub(super) struct ReloadArguments {
     /// Use the present workflow and skein.toml, and reuse the results of unchanged steps.
     #[arg(long)]
     reload: bool,
@@ -45,17 +45,14 @@ pub struct ReloadArguments {
     plan: bool,
 }
 
-pub fn run(arguments: ForkArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: ForkArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let ForkArguments { run, from, reload, attachment } = arguments;
     let ReloadArguments { reload, workflow, parameters, plan } = reload;
     let reload = reload.then_some(ForkReloadRequest { workflow, parameters });
     let request = ForkRequest { run, from, reload, attachment: attachment.to_attachment() };
     if plan {
         let preview = fork::preview_fork(app, &request)?;
-        match output.is_json() {
-            true => output.print_json(&preview.to_json()),
-            false => output.print_text(&tables::render_fork(&preview, output.paint)),
-        }
+        output.print_result(|| preview.to_json(), || tables::render_fork(&preview, output.paint));
         return Ok(Exit::Done);
     }
     Ok(report_outcome(&fork::fork_run(app, &request, &TerminalFrontEnd::new(output))?, output))

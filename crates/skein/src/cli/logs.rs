@@ -9,10 +9,7 @@ use clap::Args;
 use skein_app::{
     app::App,
     app_error::AppError,
-    runs::{
-        attempt_logs::{AttemptLogReader, AttemptLogs, AttemptSelector, LogFile},
-        logs::{self, LogsRequest},
-    },
+    runs::logs::{self, AttemptLogReader, AttemptLogs, AttemptSelector, LogFile, LogsRequest},
 };
 use skein_core::engine::AttemptId;
 use skein_host::terminal_escape::escape_for_terminal;
@@ -28,7 +25,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct LogsArguments {
+pub(super) struct LogsArguments {
     /// Run id, or a unique prefix of it; default, and for `-`: the newest run.
     run: Option<String>,
     /// Path of a step; default: all steps.
@@ -50,7 +47,7 @@ pub struct LogsArguments {
     raw: bool,
 }
 
-pub fn run(arguments: LogsArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: LogsArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let LogsArguments { run, step, attempt, changes, prompt, follow, raw } = arguments;
     let file = match (changes, prompt) {
         (true, _) => LogFile::Changes,
@@ -96,7 +93,7 @@ fn print_run_changes(files: Vec<PathBuf>, raw: bool, output: CliOutput) -> Resul
 }
 
 /// Prints logs.
-pub struct LogPrinter {
+pub(super) struct LogPrinter {
     output: CliOutput,
     raw: bool,
     /// True if each attempt is named above its output.
@@ -107,11 +104,11 @@ pub struct LogPrinter {
 }
 
 impl LogPrinter {
-    pub fn new(output: CliOutput, raw: bool, titled: bool) -> LogPrinter {
+    pub(super) fn new(output: CliOutput, raw: bool, titled: bool) -> LogPrinter {
         LogPrinter { output, raw, titled, last: None, whole: true }
     }
 
-    pub fn print_logs(&mut self, logs: &mut AttemptLogs) -> Result<(), AppError> {
+    pub(super) fn print_logs(&mut self, logs: &mut AttemptLogs) -> Result<(), AppError> {
         for log in &mut logs.all {
             let (file, shown) = (log.file.clone(), self.print_log(log));
             shown.map_err(|error| {

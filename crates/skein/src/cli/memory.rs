@@ -1,9 +1,6 @@
 //! `skein memory`: the facts that a project remembers between runs, and that agents see.
 
-use clap::{
-    Args, Subcommand,
-    builder::{PossibleValuesParser, TypedValueParser},
-};
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use skein_app::{
     app::App,
@@ -13,6 +10,7 @@ use skein_app::{
 use skein_core::engine::format_utc;
 use skein_host::memory::{MemoryEntry, MemoryKind, MemoryStatus};
 
+use super::parse_word;
 use crate::{
     exit::Exit,
     render::{
@@ -24,7 +22,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct MemoryArguments {
+pub(super) struct MemoryArguments {
     #[command(subcommand)]
     command: MemoryCommand,
 }
@@ -51,7 +49,7 @@ struct MemoryAddArguments {
     /// Text to remember, in a sentence or two.
     text: String,
     /// Type of the memory.
-    #[arg(long = "type", value_name = "TYPE", value_parser = kinds())]
+    #[arg(long = "type", value_name = "TYPE", value_parser = parse_word(&MemoryKind::ALL, MemoryKind::as_str))]
     kind: MemoryKind,
     /// Confidence, from 0 to 1.
     #[arg(long, default_value_t = 0.9)]
@@ -74,7 +72,7 @@ struct MemoryAddArguments {
 #[group(skip)]
 struct MemoryListArguments {
     /// List only memories of this type.
-    #[arg(long = "type", value_name = "TYPE", value_parser = kinds())]
+    #[arg(long = "type", value_name = "TYPE", value_parser = parse_word(&MemoryKind::ALL, MemoryKind::as_str))]
     kind: Option<MemoryKind>,
     /// Include retired memories.
     #[arg(long)]
@@ -101,13 +99,7 @@ struct CaptureArguments {
     again: bool,
 }
 
-fn kinds() -> impl TypedValueParser<Value = MemoryKind> {
-    let word = |word: String| MemoryKind::ALL.into_iter().find(|kind| kind.as_str() == word);
-    PossibleValuesParser::new(MemoryKind::ALL.map(MemoryKind::as_str))
-        .try_map(move |text| word(text).ok_or("no such type"))
-}
-
-pub fn run(arguments: MemoryArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: MemoryArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let changed = match arguments.command {
         MemoryCommand::List(list) => {
             print_list(&memory::list_memories(app, list.kind, list.all)?, output);
@@ -156,13 +148,11 @@ fn capture(arguments: CaptureArguments, app: &App, output: CliOutput) -> Result<
 }
 
 fn print_list(memories: &[MemoryEntry], output: CliOutput) {
-    if output.is_json() {
-        output.print_json(&json!({"memories": memories.iter().map(memory_to_json).collect::<Vec<Value>>()}));
-    } else if memories.is_empty() {
-        output.print_text("No memories.\n");
-    } else {
-        output.print_text(&memories.iter().map(|memory| render_line(memory, output)).collect::<String>());
-    }
+    let to_text = || match memories {
+        [] => "No memories.\n".to_owned(),
+        some => some.iter().map(|memory| render_line(memory, output)).collect(),
+    };
+    output.print_result(|| json!({"memories": memories.iter().map(memory_to_json).collect::<Vec<_>>()}), to_text);
 }
 
 fn render_line(memory: &MemoryEntry, output: CliOutput) -> String {

@@ -2,9 +2,7 @@
 
 mod audit;
 mod bench;
-mod cancel;
 mod catalog;
-mod completions;
 mod decide;
 mod demo;
 mod dlq;
@@ -12,23 +10,22 @@ mod doctor;
 mod events;
 mod explain;
 mod fork;
-mod graph;
 mod init;
-mod list;
 mod logs;
 mod memory;
 mod plan;
 mod resume;
 mod run;
 mod runs;
-mod schema;
 mod show;
-mod signal;
 mod validate;
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
-use clap::{Parser, Subcommand};
+use clap::{
+    Parser, Subcommand,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use skein_app::{app::App, app_error::AppError};
 use skein_core::engine::Verdict;
 
@@ -43,7 +40,7 @@ use crate::{
 /// Check, plan and run workflows whose steps are done by coding agents, tools, commands and people.
 #[derive(Debug, Parser)]
 #[command(name = "skein", version, max_term_width = 100)]
-pub struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     command: CliCommand,
     /// Output for people, one JSON value, or one line of JSON for each event of a run.
@@ -76,9 +73,9 @@ enum CliCommand {
     /// Reject a gate or a held step.
     Reject(decide::DecideArguments),
     /// Send a signal to a run.
-    Signal(signal::SignalArguments),
+    Signal(decide::SignalArguments),
     /// Cancel a run.
-    Cancel(cancel::CancelArguments),
+    Cancel(decide::CancelArguments),
     /// Resume interrupted runs.
     Resume(resume::ResumeArguments),
     /// Start a new run from a step of another run, and reuse its results.
@@ -90,9 +87,9 @@ enum CliCommand {
     /// Manage what a project remembers between runs.
     Memory(memory::MemoryArguments),
     /// Draw the steps of a workflow.
-    Graph(graph::GraphArguments),
+    Graph(show::GraphArguments),
     /// Print the JSON Schema of a format, for editors.
-    Schema(schema::SchemaArguments),
+    Schema(explain::SchemaArguments),
     /// Explain a code, with a wrong and a right example.
     Explain(explain::ExplainArguments),
     /// List the workflows of the project.
@@ -110,7 +107,16 @@ enum CliCommand {
     /// Measure the speed of Skein, compared with that of the machine.
     Bench(bench::BenchArguments),
     /// Print completions for a shell.
-    Completions(completions::CompletionsArguments),
+    Completions(explain::CompletionsArguments),
+}
+
+/// Returns the parser of an argument that is one of a few words.
+fn parse_word<T: Copy + Send + Sync + 'static>(
+    all: &'static [T],
+    word: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(all.iter().map(|value| word(*value)))
+        .try_map(move |text| all.iter().copied().find(|value| word(*value) == text).ok_or("no such word"))
 }
 
 impl CliCommand {
@@ -165,7 +171,7 @@ fn split_clap_message(text: &str) -> (String, Option<String>) {
 }
 
 /// Parses the arguments and runs the command.
-pub fn run() -> Exit {
+pub(crate) fn run() -> Exit {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse_arguments(&error),
@@ -195,23 +201,23 @@ fn run_command(cli: Cli, output: CliOutput) -> Result<Exit, AppError> {
         CliCommand::Events(arguments) => events::run(&arguments, app, output),
         CliCommand::Approve(arguments) => decide::run(arguments, Verdict::Approve, app, output),
         CliCommand::Reject(arguments) => decide::run(arguments, Verdict::Reject, app, output),
-        CliCommand::Signal(arguments) => signal::run(arguments, app, output),
-        CliCommand::Cancel(arguments) => cancel::run(arguments, app, output),
+        CliCommand::Signal(arguments) => decide::run_signal(arguments, app, output),
+        CliCommand::Cancel(arguments) => decide::run_cancel(arguments, app, output),
         CliCommand::Resume(arguments) => resume::run(arguments, app, output),
         CliCommand::Fork(arguments) => fork::run(arguments, app, output),
         CliCommand::Dlq(arguments) => dlq::run(arguments, app, output),
         CliCommand::Audit(arguments) => audit::run(arguments, app, output),
         CliCommand::Memory(arguments) => memory::run(arguments, app, output),
-        CliCommand::Graph(arguments) => graph::run(&arguments, app, output),
-        CliCommand::Schema(arguments) => schema::run(&arguments, output),
+        CliCommand::Graph(arguments) => show::run_graph(&arguments, app, output),
+        CliCommand::Schema(arguments) => explain::run_schema(&arguments, output),
         CliCommand::Explain(arguments) => explain::run(&arguments, output),
-        CliCommand::List => list::run(app, output),
+        CliCommand::List => show::run_list(app, output),
         CliCommand::Catalog(arguments) => catalog::run(&arguments, app, output),
         CliCommand::Show(arguments) => show::run(&arguments, app, output),
         CliCommand::Init(arguments) => init::run(&arguments, output),
-        CliCommand::Demo(arguments) => demo::run(arguments, output),
+        CliCommand::Demo(arguments) => demo::run(&arguments, output),
         CliCommand::Doctor(arguments) => doctor::run(&arguments, app, output),
         CliCommand::Bench(arguments) => bench::run(&arguments, app, output),
-        CliCommand::Completions(arguments) => completions::run(&arguments, output),
+        CliCommand::Completions(arguments) => explain::run_completions(&arguments, output),
     }
 }

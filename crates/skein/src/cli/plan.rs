@@ -36,12 +36,9 @@ impl From<PlanArguments> for PlanRequest {
     }
 }
 
-pub fn run(arguments: PlanArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: PlanArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let planned = workflows::plan_workflow(app, &arguments.into())?;
-    match output.is_json() {
-        true => output.print_json(&planned.to_json()),
-        false => output.print_text(&render_planned(&planned, output)),
-    }
+    output.print_result(|| planned.to_json(), || render_planned(&planned, output));
     Ok(Exit::Done)
 }
 

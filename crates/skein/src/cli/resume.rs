@@ -6,8 +6,7 @@ use skein_app::{
     app::App,
     app_error::AppError,
     runs::{
-        resume::{self, ResumeRequest},
-        resume_all::{self, ResumeAllRequest},
+        resume::{self, ResumeAllRequest, ResumeRequest},
         start::RunAttachment,
     },
 };
@@ -23,7 +22,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct ResumeArguments {
+pub(super) struct ResumeArguments {
     /// Run id, or a unique prefix of it; default: the only interrupted run.
     #[arg(conflicts_with = "all")]
     run: Option<String>,
@@ -44,7 +43,7 @@ pub struct ResumeArguments {
     detached: bool,
 }
 
-pub fn run(arguments: ResumeArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: ResumeArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     if arguments.all {
         return resume_all(app, !arguments.no_wait, output);
     }
@@ -68,7 +67,7 @@ fn resume_all(app: &App, waits: bool, output: CliOutput) -> Result<Exit, AppErro
             .with_hint("name one run, or use `--format json`"));
     }
     let request = ResumeAllRequest { waits, shows_entries: !output.is_json() };
-    let resumed = resume_all::resume_all_runs(app, &request, &TerminalFrontEnd::new(output))?;
+    let resumed = resume::resume_all_runs(app, &request, &TerminalFrontEnd::new(output))?;
     if output.is_json() {
         output.print_json(&json!({"runs": resumed.runs}));
     } else if resumed.found == 0 {

@@ -7,10 +7,9 @@ use skein_app::{
     app::App,
     app_error::AppError,
     runs::{
-        detach::DetachedRun,
+        inspect::run_to_json,
         recording::RecordingSummary,
-        run_json::run_to_json,
-        start::{self, RunAttachment, RunOutcome, StartRequest},
+        start::{self, DetachedRun, RunAttachment, RunOutcome, StartRequest},
     },
 };
 
@@ -18,7 +17,7 @@ use super::plan;
 use crate::{
     exit::Exit,
     render::{
-        commands::command_prefix,
+        commands::command_line,
         follow::TerminalFrontEnd,
         output::{CliOutput, OutputFormat},
     },
@@ -26,7 +25,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct RunArguments {
+pub(super) struct RunArguments {
     #[command(flatten)]
     workflow: plan::PlanArguments,
     /// Folder to work in; default: the project.
@@ -51,7 +50,7 @@ pub struct RunArguments {
 /// Options for following a started run.
 #[derive(Debug, Default, Args)]
 #[group(skip)]
-pub struct AttachOptions {
+pub(super) struct AttachOptions {
     /// Exit when the run waits for a person or a signal.
     #[arg(long)]
     no_wait: bool,
@@ -61,7 +60,7 @@ pub struct AttachOptions {
 }
 
 impl AttachOptions {
-    pub fn to_attachment(&self) -> RunAttachment {
+    pub(super) fn to_attachment(&self) -> RunAttachment {
         match self {
             AttachOptions { detach: true, .. } => RunAttachment::Detached,
             AttachOptions { no_wait: true, .. } => RunAttachment::UntilWaiting,
@@ -70,7 +69,7 @@ impl AttachOptions {
     }
 }
 
-pub fn run(arguments: RunArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: RunArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let RunArguments { workflow, workspace, allow_root, context, record, replay, attachment } = arguments;
     let request = StartRequest {
         workflow: workflow.into(),
@@ -86,13 +85,13 @@ pub fn run(arguments: RunArguments, app: &App, output: CliOutput) -> Result<Exit
 }
 
 /// Prints what the front end has not shown of a run, and returns the exit status.
-pub fn report_outcome(outcome: &RunOutcome, output: CliOutput) -> Exit {
+pub(super) fn report_outcome(outcome: &RunOutcome, output: CliOutput) -> Exit {
     match outcome {
         RunOutcome::Ended { recording, .. } => {
             recording.iter().for_each(|recording| print_recording(recording, output));
         }
         RunOutcome::Queued(queued) if output.is_json() => {
-            output.print_json(&run_to_json(&queued.plan, &queued.state, &queued.warnings));
+            output.print_json(&run_to_json(queued.run.plan(), queued.run.state(), &queued.warnings));
         }
         RunOutcome::Queued(_) => {}
         RunOutcome::Detached(detached) => print_detached(detached, output),
@@ -125,9 +124,8 @@ fn print_detached(detached: &DetachedRun, output: CliOutput) {
     if output.is_json() {
         return output.print_json(&detached.to_json());
     }
-    let (run, prefix) = (&detached.run, command_prefix());
-    output.print_text(&format!(
-        "run {run} continues in the background\n  {prefix} runs {run} --follow\n  {prefix} logs {run} --follow\n  \
-         {prefix} cancel {run}\n"
-    ));
+    let run = detached.run.as_str();
+    let next: [&[&str]; 3] = [&["runs", run, "--follow"], &["logs", run, "--follow"], &["cancel", run]];
+    let next: String = next.iter().map(|words| format!("  {}\n", command_line(words))).collect();
+    output.print_text(&format!("run {run} continues in the background\n{next}"));
 }

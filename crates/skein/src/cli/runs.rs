@@ -4,7 +4,7 @@ use clap::Args;
 use skein_app::{
     app::App,
     app_error::AppError,
-    runs::list::{self, RunFilter, row_to_json},
+    runs::inspect::{self, RunFilter, row_to_json},
 };
 use skein_core::{
     time::Millis,
@@ -24,7 +24,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct RunsArguments {
+pub(super) struct RunsArguments {
     /// Run id, a unique prefix of it, or `-` for the newest run; default: list all runs.
     run: Option<String>,
     /// Show events until the run ends; without a run, show each run that changes.
@@ -48,11 +48,11 @@ pub struct RunsArguments {
     since: Option<String>,
 }
 
-pub fn run(arguments: RunsArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: RunsArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let RunsArguments { run, follow, logs, limit, status, workflow, since } = arguments;
     match run {
         Some(run) if follow => {
-            list::follow_run(app, &run, &TerminalFrontEnd::new(output))?;
+            inspect::follow_run(app, &run, &TerminalFrontEnd::new(output))?;
             Ok(Exit::Done)
         }
         Some(run) => show_run(app, &run, logs, output),
@@ -61,7 +61,7 @@ pub fn run(arguments: RunsArguments, app: &App, output: CliOutput) -> Result<Exi
 }
 
 fn list_runs(app: &App, filter: &RunFilter, follow: bool, output: CliOutput) -> Result<Exit, AppError> {
-    let mut print_changed = |rows: &[list::RunRow]| {
+    let mut print_changed = |rows: &[inspect::RunRow]| {
         match output.format {
             OutputFormat::Human => output.print_text(&render_runs(rows, output.paint)),
             OutputFormat::Json | OutputFormat::Jsonl => {
@@ -70,10 +70,10 @@ fn list_runs(app: &App, filter: &RunFilter, follow: bool, output: CliOutput) -> 
         }
         !is_unread()
     };
-    if follow && list::follow_runs(app, filter, &mut print_changed)? {
+    if follow && inspect::follow_runs(app, filter, &mut print_changed)? {
         return Ok(Exit::Done);
     }
-    let listing = list::list_runs(app, filter)?;
+    let listing = inspect::list_runs(app, filter)?;
     let (rows, more) = (&listing.rows, listing.more);
     if output.is_json() {
         output.print_json(&listing.to_json());
@@ -93,7 +93,7 @@ fn list_runs(app: &App, filter: &RunFilter, follow: bool, output: CliOutput) -> 
 }
 
 fn show_run(app: &App, run: &str, with_logs: bool, output: CliOutput) -> Result<Exit, AppError> {
-    let run = list::inspect_run(app, run)?;
+    let run = inspect::inspect_run(app, run)?;
     if output.is_json() {
         output.print_json(&run.to_json(with_logs)?);
         return Ok(Exit::Done);

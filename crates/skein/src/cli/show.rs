@@ -1,31 +1,32 @@
-//! `skein show`: shows one workflow, with its inputs, outputs and steps.
+//! `skein list`, `skein show` and `skein graph`: the workflows of the project, one with its inputs, outputs and steps, and
+//! a drawing of its steps.
 
 use std::fmt::Write;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::json;
 use skein_app::{
     app::App,
     app_error::AppError,
     plan::{describe_kind, shorten_text},
-    workflows,
+    workflows::{self, WorkflowListEntry},
 };
 use skein_core::ir::{Schema, Workflow};
 
-use crate::{exit::Exit, render::output::CliOutput};
+use crate::{
+    exit::Exit,
+    render::{graph, output::CliOutput},
+};
 
 #[derive(Debug, Args)]
-pub struct ShowArguments {
+pub(super) struct ShowArguments {
     /// File, or name of a workflow of the project.
     workflow: String,
 }
 
-pub fn run(arguments: &ShowArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: &ShowArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let described = workflows::describe_workflow(app, &arguments.workflow)?;
-    match output.is_json() {
-        true => output.print_json(&json!(described)),
-        false => output.print_text(&render_workflow(&described.workflow, described.dialect, output)),
-    }
+    output.print_result(|| json!(described), || render_workflow(&described.workflow, described.dialect, output));
     Ok(Exit::Done)
 }
 
@@ -73,4 +74,54 @@ fn render_section(page: &mut String, title: &str, rows: &[(String, String)]) {
     for (name, text) in rows {
         let _ = writeln!(page, "{}", format!("  {name:width$}  {text}").trim_end());
     }
+}
+
+pub(super) fn run_list(app: &App, output: CliOutput) -> Result<Exit, AppError> {
+    let entries = workflows::list_workflows(app)?;
+    output.print_result(|| json!({"workflows": entries}), || render_list(&entries, output));
+    Ok(Exit::Done)
+}
+
+fn render_list(entries: &[WorkflowListEntry], output: CliOutput) -> String {
+    if entries.is_empty() {
+        return "No workflows in `.workflows`, `workflows` or `artifacts/workflows`.\n".to_owned();
+    }
+    let width = entries.iter().map(|entry| entry.name.chars().count()).max().unwrap_or_default();
+    entries.iter().map(|entry| render_line(entry, width, output)).collect()
+}
+
+fn render_line(entry: &WorkflowListEntry, width: usize, output: CliOutput) -> String {
+    let name = output.paint.name(&format!("{:width$}", entry.name));
+    let description = entry.description.as_deref().and_then(|text| text.trim().lines().next());
+    let state = if entry.valid { String::new() } else { output.paint.error("not valid ") };
+    let dialect = entry.dialect.unwrap_or("?");
+    let line = format!("{name}  {dialect:9}  {state}{}", description.unwrap_or_default());
+    format!("{}\n", line.trim_end())
+}
+
+#[derive(Debug, Args)]
+pub(super) struct GraphArguments {
+    /// File, or name of a workflow of the project.
+    workflow: String,
+    /// Language of the drawing.
+    #[arg(long = "as", value_enum, default_value = "ascii")]
+    language: GraphLanguage,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum GraphLanguage {
+    Ascii,
+    Mermaid,
+    Dot,
+}
+
+pub(super) fn run_graph(arguments: &GraphArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+    let drawn = workflows::graph_workflow(app, &arguments.workflow)?;
+    let draw = || match arguments.language {
+        GraphLanguage::Ascii => graph::draw_ascii(&drawn, output.paint),
+        GraphLanguage::Mermaid => graph::draw_mermaid(&drawn),
+        GraphLanguage::Dot => graph::draw_dot(&drawn),
+    };
+    output.print_result(|| json!(drawn), draw);
+    Ok(Exit::Done)
 }

@@ -13,7 +13,7 @@ use skein_core::plan::Severity;
 use crate::{exit::Exit, render::output::CliOutput};
 
 #[derive(Debug, Args)]
-pub struct ValidateArguments {
+pub(super) struct ValidateArguments {
     /// Files, names of workflows, or folders in which all workflows, tools, drivers, actions and routines are checked.
     #[arg(required = true, value_name = "PATH|NAME")]
     paths: Vec<PathBuf>,
@@ -22,7 +22,7 @@ pub struct ValidateArguments {
     strict: bool,
 }
 
-pub fn run(arguments: &ValidateArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+pub(super) fn run(arguments: &ValidateArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
     let report = validate::validate_paths(app, &arguments.paths, arguments.strict);
     if output.is_json() {
         output.print_json(&report.to_json());

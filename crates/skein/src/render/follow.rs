@@ -1,12 +1,20 @@
 //! The terminal as the front end of runs: shows a run until it ends, asks its person, and passes on the signals of the
-//! terminal.
+//! terminal. A program that reads the output gets one object, or a line for each event.
+//!
+//! A gate or hold of the run that is shown can be decided at the prompt. If it is decided elsewhere in the meantime, the
+//! prompt is withdrawn.
 
 use std::{
-    io::{self, IsTerminal, Write},
-    sync::mpsc::RecvTimeoutError,
+    io::{self, BufRead, IsTerminal, Write},
+    sync::{Arc, mpsc::RecvTimeoutError},
     time::{Duration, Instant},
 };
 
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    termios::tcgetpgrp,
+};
+use serde::Serialize;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
@@ -19,24 +27,26 @@ use skein_app::{
             read_log_tail, warn_if_long,
         },
         fork::ForkPreview,
+        inspect::run_to_json,
         recording::RecordingSummary,
-        run_json::run_to_json,
-        session::{SessionControl, SessionLeave},
+        session::{DecisionDesk, SessionControl, SessionLeave},
     },
 };
 use skein_core::{
-    engine::{JournalBatch, RunProjection, RunState},
+    engine::{Event, JournalBatch, JournalError, RunProjection, RunState, StepPaths, Verdict, Waitpoint, format_utc},
     ids::RunId,
+    plan::{ContentHash, Plan},
+    time::Timestamp,
     view::TimelineLevel,
 };
-use skein_host::{clock::Clock, executor::kept_worktrees};
+use skein_host::{clock::Clock, executor::kept_worktrees, process};
 
 use crate::{
     exit::Exit,
     render::{
-        live::{JsonlEncoder, LiveOptions, LiveView, TerminalSize, TerminalSurface, one_line},
+        live::{LiveOptions, LiveView, TerminalSize, TerminalSurface, one_line},
         output::{CliOutput, OutputFormat},
-        prompt, tables,
+        tables,
     },
 };
 
@@ -49,7 +59,7 @@ const LEAVING: Duration = Duration::from_secs(2);
 
 /// The terminal, or the program that reads the output.
 #[derive(Debug)]
-pub struct TerminalFrontEnd {
+pub(crate) struct TerminalFrontEnd {
     output: CliOutput,
     /// True if no output for programs is printed.
     quiet: bool,
@@ -58,17 +68,17 @@ pub struct TerminalFrontEnd {
 }
 
 impl TerminalFrontEnd {
-    pub fn new(output: CliOutput) -> TerminalFrontEnd {
+    pub(crate) fn new(output: CliOutput) -> TerminalFrontEnd {
         TerminalFrontEnd { output, quiet: false, detached: false }
     }
 
     /// Prints no run for programs, because they read another value.
-    pub fn quiet(output: CliOutput) -> TerminalFrontEnd {
+    pub(crate) fn quiet(output: CliOutput) -> TerminalFrontEnd {
         TerminalFrontEnd { quiet: true, ..TerminalFrontEnd::new(output) }
     }
 
     /// Runs in the background, in a session of its own, so that closing the terminal does not end the process.
-    pub fn detached(output: CliOutput) -> TerminalFrontEnd {
+    pub(crate) fn detached(output: CliOutput) -> TerminalFrontEnd {
         // A session leader already has a session of its own.
         let _ = rustix::process::setsid();
         TerminalFrontEnd { detached: true, ..TerminalFrontEnd::new(output) }
@@ -77,7 +87,7 @@ impl TerminalFrontEnd {
 
 impl RunFrontEnd for TerminalFrontEnd {
     fn is_interactive(&self) -> bool {
-        prompt::is_interactive(self.output)
+        is_interactive(self.output)
     }
 
     /// Installs signal handlers: the first Ctrl-C cancels the runs; a second one, or another signal, leaves them
@@ -175,7 +185,7 @@ fn follow_live(feed: &RunFeed<'_>, output: CliOutput) -> FollowOutcome {
     if feed.before > 0 {
         live.show_resumed();
     }
-    let asks = feed.desk.as_ref().is_some_and(|desk| prompt::read_lines(desk).is_ok());
+    let asks = feed.desk.as_ref().is_some_and(|desk| read_lines(desk).is_ok());
     let clock = Clock::new();
     let mut drawn = Instant::now();
     let end = loop {
@@ -219,7 +229,7 @@ fn follow_live(feed: &RunFeed<'_>, output: CliOutput) -> FollowOutcome {
 /// Submits a typed line as the answer to the last prompt.
 fn submit_typed(feed: &RunFeed<'_>, live: &mut LiveView<StdoutSurface>, line: &str) {
     if let (Some(desk), Some(waitpoint)) = (&feed.desk, live.take_answered()) {
-        let message = prompt::submit_answer(desk, waitpoint, line);
+        let message = submit_answer(desk, waitpoint, line);
         message.iter().for_each(|message| live.show_message(message));
     }
 }
@@ -238,7 +248,7 @@ fn live_options(feed: &RunFeed<'_>, output: CliOutput) -> LiveOptions {
 }
 
 /// Returns the state of a run, and a summary as text.
-pub fn summarize_run(feed: &RunFeed<'_>, output: CliOutput) -> (RunState, String) {
+pub(crate) fn summarize_run(feed: &RunFeed<'_>, output: CliOutput) -> (RunState, String) {
     let mut live = LiveView::new(feed.plan.clone(), StdoutSurface, live_options(feed, output));
     feed.read_rows(0, u64::MAX, &mut |batch| drop(live.load_row(batch)));
     live.advance_time(Clock::new().now());
@@ -295,4 +305,129 @@ fn follow_json(feed: &RunFeed<'_>, quiet: bool, output: CliOutput) -> FollowOutc
         output.print_json(&object);
     }
     FollowOutcome { state: run.into_parts().1, end, next }
+}
+
+/// Interval at which a process in the background checks whether it is in the foreground again, if a line was typed.
+const AWAY: Duration = Duration::from_secs(1);
+
+/// Returns true if a person can see and answer a prompt.
+pub(crate) fn is_interactive(output: CliOutput) -> bool {
+    output.format == OutputFormat::Human && io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+/// Submits an answer. Returns a message if it cannot be parsed or is refused.
+pub(crate) fn submit_answer(desk: &DecisionDesk, waitpoint: Waitpoint, typed: &str) -> Option<String> {
+    let Some((verdict, reason)) = parse_answer(typed) else {
+        return Some("`y` approves and `n` rejects; a reason may follow".to_owned());
+    };
+    desk.submit_decision(waitpoint, verdict, reason)
+}
+
+/// Starts to read typed lines, each of which becomes an event of the run.
+pub(crate) fn read_lines(desk: &DecisionDesk) -> io::Result<()> {
+    let send_line = desk.typed_line_sender();
+    std::thread::Builder::new().name("typed".into()).spawn(move || read_typed_lines(send_line)).map(drop)
+}
+
+/// Parses an answer: a word, and optionally a reason.
+fn parse_answer(typed: &str) -> Option<(Verdict, Option<String>)> {
+    let typed = typed.trim();
+    let (word, reason) = typed.split_once(char::is_whitespace).unwrap_or((typed, ""));
+    let decision = match word.trim_end_matches([',', ':', ';', '.']).to_lowercase().as_str() {
+        "y" | "yes" | "approve" => Verdict::Approve,
+        "n" | "no" | "reject" => Verdict::Reject,
+        _ => return None,
+    };
+    let reason = reason.trim();
+    Some((decision, (!reason.is_empty()).then(|| reason.to_owned())))
+}
+
+/// Passes on each line. A background process that reads from the terminal would be stopped, so it does not read then.
+fn read_typed_lines(send_line: impl Fn(String) -> bool) {
+    let input = io::stdin();
+    loop {
+        if poll(&mut [PollFd::new(&input, PollFlags::IN)], None).is_err() {
+            return;
+        }
+        let foreground = tcgetpgrp(&input).ok().map(|group| group.as_raw_nonzero().get());
+        if foreground != process::own_group() {
+            std::thread::sleep(AWAY);
+            continue;
+        }
+        let mut line = String::new();
+        match input.lock().read_line(&mut line) {
+            Ok(length) if length > 0 && send_line(line) => {}
+            _ => return,
+        }
+    }
+}
+
+/// Encoder of a run as lines of JSON, one for each event, as it is recorded.
+///
+/// | field | holds |
+/// |---|---|
+/// | `seq` | the number of the event in the run, from 0, without gaps |
+/// | `at` | the time of the event, in UTC to the millisecond |
+/// | `path` | the step of the event, or the lane, item, pass or call; empty for the run as a whole |
+/// | `event` | an object with one field, which is the name of the event, or a string if the event has no data |
+pub(crate) struct JsonlEncoder {
+    names: StepPaths,
+    /// The number of encoded events, and the hash of the last row.
+    events: u64,
+    chain: ContentHash,
+}
+
+#[derive(Serialize)]
+struct JsonlLine<'a> {
+    seq: u64,
+    at: String,
+    path: String,
+    event: &'a Event,
+}
+
+impl JsonlEncoder {
+    pub(crate) fn new(plan: &Plan) -> JsonlEncoder {
+        let definition = Arc::clone(&plan.definition);
+        JsonlEncoder { names: StepPaths::new(definition), events: 0, chain: ContentHash::ZERO }
+    }
+
+    /// Returns the lines of the next row of the run's journal, each with a newline.
+    pub(crate) fn encode_row(&mut self, batch: &JournalBatch) -> Result<String, JournalError> {
+        batch.check(self.events, self.chain)?;
+        batch.check_definition(self.names.definition().hash())?;
+        let mut lines = String::new();
+        for (seq, record) in (batch.seq..).zip(&batch.records) {
+            self.names.note_event(&record.event);
+            let path = self.names.subject_path(record.event.subject()).unwrap_or_default();
+            let line = JsonlLine { seq, at: format_utc_millis(record.at), path, event: &record.event };
+            lines += &serde_json::to_string(&line).expect("the keys of an event are texts");
+            lines.push('\n');
+        }
+        (self.events, self.chain) = (self.events + batch.records.len() as u64, batch.chain);
+        Ok(lines)
+    }
+}
+
+/// Formats a time in UTC, to the millisecond.
+fn format_utc_millis(time: Timestamp) -> String {
+    let whole = format_utc(time);
+    format!("{}.{:03}Z", whole.trim_end_matches('Z'), time.0.rem_euclid(1_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_a_word_and_perhaps_a_reason() {
+        let yes = |reason: Option<&str>| Some((Verdict::Approve, reason.map(str::to_owned)));
+        let no = |reason: Option<&str>| Some((Verdict::Reject, reason.map(str::to_owned)));
+        assert_eq!(parse_answer("y\n"), yes(None));
+        assert_eq!(parse_answer("  YES  looks good \n"), yes(Some("looks good")));
+        assert_eq!(parse_answer("n, not yet"), no(Some("not yet")));
+        assert_eq!(parse_answer("reject"), no(None));
+        for none in ["", "\n", "maybe", "yesterday", "yn"] {
+            assert_eq!(parse_answer(none), None, "{none:?}");
+        }
+    }
 }

@@ -1,10 +1,9 @@
 //! Output for people and programs: the display of a run, plans, graphs, tables, diagnostics and prompts.
 
-pub mod commands;
-pub mod follow;
-pub mod graph;
-pub mod live;
-pub mod output;
-pub mod plan;
-pub mod prompt;
-pub mod tables;
+pub(crate) mod commands;
+pub(crate) mod follow;
+pub(crate) mod graph;
+pub(crate) mod live;
+pub(crate) mod output;
+pub(crate) mod plan;
+pub(crate) mod tables;

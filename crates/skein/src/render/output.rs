@@ -15,7 +15,7 @@ use skein_host::json_text::escape_invisible;
 use crate::exit::Exit;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum OutputFormat {
+pub(crate) enum OutputFormat {
     #[default]
     Human,
     Json,
@@ -26,45 +26,53 @@ pub enum OutputFormat {
 
 /// Standard output and standard error, with the format and the colours to use.
 #[derive(Debug, Clone, Copy)]
-pub struct CliOutput {
+pub(crate) struct CliOutput {
     pub format: OutputFormat,
     pub paint: Paint,
     paint_errors: Paint,
 }
 
 impl CliOutput {
-    pub fn new(format: OutputFormat) -> CliOutput {
+    pub(crate) fn new(format: OutputFormat) -> CliOutput {
         let paint_errors = Paint(wants_colour(io::stderr().is_terminal()));
         CliOutput { format, paint: Paint(wants_colour(io::stdout().is_terminal())), paint_errors }
     }
 
-    pub fn is_json(self) -> bool {
+    pub(crate) fn is_json(self) -> bool {
         self.format == OutputFormat::Json
     }
 
+    /// Prints the result of a command: one value for programs, or a text for people.
+    pub(crate) fn print_result(self, to_json: impl FnOnce() -> Value, to_text: impl FnOnce() -> String) {
+        match self.is_json() {
+            true => self.print_json(&to_json()),
+            false => self.print_text(&to_text()),
+        }
+    }
+
     /// Prints the requested text, which may contain words of untrusted sources.
-    pub fn print_text(self, text: &str) {
+    pub(crate) fn print_text(self, text: &str) {
         write_text(io::stdout().lock(), &sanitize_text(text, self.paint));
     }
 
     /// Prints the requested text byte for byte.
-    pub fn print_exact(self, text: &str) {
+    pub(crate) fn print_exact(self, text: &str) {
         write_text(io::stdout().lock(), text);
     }
 
-    pub fn print_json(self, value: &Value) {
+    pub(crate) fn print_json(self, value: &Value) {
         let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
         text.push('\n');
         self.print_json_text(&text);
     }
 
     /// Prints JSON, or a part of it. All JSON output goes through this function.
-    pub fn print_json_text(self, text: &str) {
+    pub(crate) fn print_json_text(self, text: &str) {
         write_text(io::stdout().lock(), &escape_invisible(text));
     }
 
     /// Prints diagnostics for people, on standard error.
-    pub fn print_diagnostics<'a>(self, diagnostics: impl IntoIterator<Item = &'a Diagnostic>) {
+    pub(crate) fn print_diagnostics<'a>(self, diagnostics: impl IntoIterator<Item = &'a Diagnostic>) {
         let mut errors = io::stderr().lock();
         for diagnostic in diagnostics {
             let text = render::render_text(diagnostic, self.paint_errors.0);
@@ -73,13 +81,13 @@ impl CliOutput {
     }
 
     /// Prints a warning on standard error; the command continues.
-    pub fn warn(self, message: &str) {
+    pub(crate) fn warn(self, message: &str) {
         let text = format!("{}: {message}\n", self.paint_errors.warning("warning"));
         write_text(io::stderr().lock(), &sanitize_text(&text, self.paint_errors));
     }
 
     /// Prints the error of a command and returns its exit status. No other code prints one.
-    pub fn report_error(self, error: &AppError) -> Exit {
+    pub(crate) fn report_error(self, error: &AppError) -> Exit {
         let AppError { kind, message, hint, diagnostics } = error;
         if !diagnostics.is_empty() {
             self.report_diagnostics(diagnostics);
@@ -146,24 +154,24 @@ fn write_text(mut to: impl Write, text: &str) {
 }
 
 /// Returns true if nobody reads the output any more, so that a command that only shows something may end.
-pub fn is_unread() -> bool {
+pub(crate) fn is_unread() -> bool {
     LEFT.load(Ordering::Relaxed) || LOST.load(Ordering::Relaxed)
 }
 
 /// Returns the exit status of a command: `exit`, unless a part of its output could not be written.
-pub fn final_exit(exit: Exit) -> Exit {
+pub(crate) fn final_exit(exit: Exit) -> Exit {
     let lost = LOST.load(Ordering::Relaxed);
     if lost && exit == Exit::Done { Exit::Broken } else { exit }
 }
 
 /// Returns true if the reader closed its end of the pipe.
-pub fn is_broken_pipe(error: &io::Error) -> bool {
+pub(crate) fn is_broken_pipe(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe
 }
 
 /// Replaces the characters that would control a terminal: the text of a workflow is untrusted, and could move the
 /// cursor, hide a line or reverse the direction of reading. Our own colours stay if there are any.
-pub fn sanitize_text(text: &str, paint: Paint) -> String {
+pub(crate) fn sanitize_text(text: &str, paint: Paint) -> String {
     let turns =
         |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut shown = String::with_capacity(text.len());
@@ -191,34 +199,34 @@ fn wants_colour(terminal: bool) -> bool {
 
 /// Colours, if they are enabled.
 #[derive(Debug, Clone, Copy)]
-pub struct Paint(pub bool);
+pub(crate) struct Paint(pub bool);
 
 impl Paint {
-    pub fn apply_style(self, style: Style, text: &str) -> String {
+    pub(crate) fn apply_style(self, style: Style, text: &str) -> String {
         if self.0 { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }
 
-    pub fn title(self, text: &str) -> String {
+    pub(crate) fn title(self, text: &str) -> String {
         self.apply_style(Style::new().bold(), text)
     }
 
-    pub fn name(self, text: &str) -> String {
+    pub(crate) fn name(self, text: &str) -> String {
         self.apply_style(AnsiColor::Cyan.on_default().bold(), text)
     }
 
-    pub fn faint(self, text: &str) -> String {
+    pub(crate) fn faint(self, text: &str) -> String {
         self.apply_style(Style::new().dimmed(), text)
     }
 
-    pub fn good(self, text: &str) -> String {
+    pub(crate) fn good(self, text: &str) -> String {
         self.apply_style(AnsiColor::Green.on_default().bold(), text)
     }
 
-    pub fn warning(self, text: &str) -> String {
+    pub(crate) fn warning(self, text: &str) -> String {
         self.apply_style(AnsiColor::Yellow.on_default().bold(), text)
     }
 
-    pub fn error(self, text: &str) -> String {
+    pub(crate) fn error(self, text: &str) -> String {
         self.apply_style(AnsiColor::Red.on_default().bold(), text)
     }
 }

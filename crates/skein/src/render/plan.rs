@@ -15,7 +15,7 @@ use unicode_width::UnicodeWidthStr;
 use crate::render::output::Paint;
 
 /// Renders the whole plan.
-pub fn render_plan(view: &PlanView, paint: Paint) -> String {
+pub(crate) fn render_plan(view: &PlanView, paint: Paint) -> String {
     let mut page = PlanPage { paint, text: String::new() };
     page.write_head(view);
     page.write_batches(&view.batches, 0);

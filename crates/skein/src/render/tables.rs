@@ -1,9 +1,9 @@
 //! Texts of forks, attempts and lists of runs for people.
 
 use skein_app::runs::{
-    attempt_logs::AttemptLogReader,
     fork::{ForkPreview, NAMED, list_steps},
-    list::{RunOwner, RunRow, is_left},
+    inspect::{RunOwner, RunRow, is_left},
+    logs::AttemptLogReader,
 };
 use skein_core::{
     engine::{AttemptId, AttemptRole, ForkSeed, RerunReason, format_utc},
@@ -16,10 +16,10 @@ use crate::render::{
 };
 
 /// The minimum width of the column for statuses.
-pub const STATUS_WIDTH: usize = 11;
+pub(crate) const STATUS_WIDTH: usize = 11;
 
 /// Describes the reused steps of a fork and those that run again, and that the workspace is not restored.
-pub fn render_fork(fork: &ForkPreview, paint: Paint) -> String {
+pub(crate) fn render_fork(fork: &ForkPreview, paint: Paint) -> String {
     let text = match &fork.reloaded {
         Some((source, plan)) => {
             let hash: String = plan.hash.to_string().chars().take(12).collect();
@@ -88,7 +88,7 @@ fn describe_reason(why: RerunReason) -> &'static str {
 }
 
 /// Colours the text of an entry of a timeline by its level.
-pub fn paint_level(level: TimelineLevel, text: &str, paint: Paint) -> String {
+pub(crate) fn paint_level(level: TimelineLevel, text: &str, paint: Paint) -> String {
     match level {
         TimelineLevel::Detail | TimelineLevel::Info => text.to_owned(),
         TimelineLevel::Attention | TimelineLevel::Warning => paint.warning(text),
@@ -97,7 +97,7 @@ pub fn paint_level(level: TimelineLevel, text: &str, paint: Paint) -> String {
 }
 
 /// Returns the name of an attempt, its times, its agent and its cost.
-pub fn attempt_title(log: &AttemptLogReader) -> String {
+pub(crate) fn attempt_title(log: &AttemptLogReader) -> String {
     let note = log.read_agent_note();
     let took = log.ended.map(|ended| format_duration(ended.duration_since(log.started)));
     let agent = note.as_ref().map(|note| note.worker.clone());
@@ -122,7 +122,7 @@ fn attempt_name(log: &AttemptLogReader) -> String {
 }
 
 /// Returns a line for each run.
-pub fn render_runs(rows: &[RunRow], paint: Paint) -> String {
+pub(crate) fn render_runs(rows: &[RunRow], paint: Paint) -> String {
     let widest = |of: &dyn Fn(&RunRow) -> usize| rows.iter().map(of).max().unwrap_or_default();
     let id = widest(&|row| row.run.as_str().chars().count());
     let status = widest(&|row| row.head.native_status.len()).max(STATUS_WIDTH);

@@ -5,7 +5,7 @@
 
 use std::fs;
 
-use skein_testkit::snapshot::assert_file;
+use skein_testkit::files::assert_file;
 
 use crate::session::{Folder, repository, run, skein};
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use serde_json::Value;
-use skein_testkit::snapshot::assert_file;
+use skein_testkit::files::assert_file;
 
 use crate::session::{Folder, repository, run, skein, state_home};
 

@@ -179,12 +179,12 @@ impl Store for FailingStore {
         self.inner.pending_requests()
     }
 
-    fn answer_request(&self, letter: InboxRequestId, answer: &[u8]) -> Result<(), StoreError> {
-        self.inner.answer_request(letter, answer)
+    fn answer_request(&self, request: InboxRequestId, answer: &[u8]) -> Result<(), StoreError> {
+        self.inner.answer_request(request, answer)
     }
 
-    fn wait_for_answer(&self, letter: InboxRequestId, within: Duration) -> Result<Option<Vec<u8>>, StoreError> {
-        self.inner.wait_for_answer(letter, within)
+    fn wait_for_answer(&self, request: InboxRequestId, within: Duration) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.wait_for_answer(request, within)
     }
 
     fn watch(&self, notify: NoticeCallback) {

@@ -4,8 +4,6 @@
 
 use std::{
     ffi::OsStr,
-    fs::DirBuilder,
-    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
@@ -16,7 +14,6 @@ use skein_core::{
 };
 use skein_dialects::{Aip15Driver, DriverAuth, DriverHealthProbe, DriverKind, McpServer, VersionCheck};
 use skein_host::{
-    host::new_run_id,
     http::{self, HttpError, HttpRequest},
     process,
     run_settings::BuiltinFunction,
@@ -25,7 +22,7 @@ use skein_host::{
 use super::{DriverCandidate, DriverResolver, LoadedDriver, bind};
 use crate::{
     app_error::UnusableReason,
-    prepare::probe::{ProbeOutput, ProgramProbe},
+    prepare::probe::{ProbeFolder, ProbeOutput},
 };
 
 /// The reason against a driver that needs the network and has no access.
@@ -140,11 +137,7 @@ impl DriverResolver<'_> {
         }
         let passed = |name: &String| self.config.pass_env.contains(name) && std::env::var_os(name).is_some();
         let given = |name: &String| self.config.find_secret(name).is_some() || passed(name);
-        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-        let whole = |path: &String| {
-            path.strip_prefix("~/").map_or_else(|| self.project.root.join(path), |rest| home.join(rest))
-        };
-        if auth.env.iter().any(given) || auth.paths.iter().any(|path| whole(path).exists()) {
+        if auth.env.iter().any(given) || auth.paths.iter().any(|path| self.project.resolve_path(path).exists()) {
             return Ok(());
         }
         let mut ways: Vec<String> = auth.login.iter().map(|line| format!("`{line}`")).collect();
@@ -236,16 +229,8 @@ fn parse_first_version(text: &str) -> Option<String> {
 fn query_program(command: &[String], folder: &Path, limit: Millis) -> Result<ProbeOutput, UnusableReason> {
     let (name, arguments) = command.split_first().ok_or("its command is empty")?;
     let program = find_program(name, folder)?;
-    let place = std::env::temp_dir().join(format!("skein-driver-{}", new_run_id()));
-    DirBuilder::new()
-        .mode(0o700)
-        .create(&place)
-        .map_err(|error| format!("`{}` cannot be created: {error}", place.display()))?;
-    let answer = ProgramProbe::start(&place, "said", &program, arguments.iter().map(Into::into).collect(), limit)
-        .wait_for_output();
-    // A folder that cannot be removed does no harm.
-    let _ = std::fs::remove_dir_all(&place);
-    answer
+    let arguments = arguments.iter().map(Into::into).collect();
+    ProbeFolder::create()?.start_program("output", &program, arguments, limit).wait_for_output()
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 //! check is reused. Runs only the programs that a driver declares for checks.
 
 mod bind;
-mod candidates;
 mod capability;
 
 use std::{
@@ -30,7 +29,7 @@ use crate::{
 
 /// The drivers of a project, read once.
 #[derive(Debug)]
-pub struct DriverResolver<'a> {
+pub(crate) struct DriverResolver<'a> {
     project: &'a DiskProject,
     config: &'a ProjectConfig,
     all: Vec<LoadedDriver>,
@@ -50,7 +49,7 @@ struct LoadedDriver {
 
 /// A step's request for a tool.
 #[derive(Debug, Clone, Copy)]
-pub struct DriverRequest<'a> {
+pub(crate) struct DriverRequest<'a> {
     /// A tool, or an action that tools implement.
     pub sort: CatalogKind,
     pub name: &'a str,
@@ -126,7 +125,7 @@ impl DriverCandidate<'_> {
 }
 
 impl<'a> DriverResolver<'a> {
-    pub fn load(project: &'a DiskProject) -> DriverResolver<'a> {
+    pub(crate) fn load(project: &'a DiskProject) -> DriverResolver<'a> {
         let (mut all, mut unread) = (Vec::new(), Vec::new());
         for entry in project.shelf(CatalogKind::Driver).entries() {
             let read = project.read_source(&entry.path).map_err(|wrong| wrong.message.clone());
@@ -145,7 +144,7 @@ impl<'a> DriverResolver<'a> {
     }
 
     /// Chooses the driver for a request, with the reasons.
-    pub fn resolve_tool(&self, wanted: DriverRequest<'_>) -> ToolResolution {
+    pub(crate) fn resolve_tool(&self, wanted: DriverRequest<'_>) -> ToolResolution {
         let tools = match self.load_tools(wanted) {
             Ok(tools) => tools,
             Err(refused) => {
@@ -156,8 +155,8 @@ impl<'a> DriverResolver<'a> {
         let able = tools.iter().flat_map(|(tool, path)| self.find_candidates(tool, path, wanted, &mut passed_over));
         let able: Vec<DriverCandidate<'_>> = able.collect();
         let able = self.keep_usable(able, &mut passed_over);
-        let able = candidates::keep_pinned(able, wanted.pinned, &mut passed_over);
-        match candidates::choose_best(able, &mut passed_over) {
+        let able = keep_pinned(able, wanted.pinned, &mut passed_over);
+        match choose_best(able, &mut passed_over) {
             Some((candidate, why)) => {
                 let chosen = ChosenDriver {
                     id: candidate.found.driver.id.clone(),
@@ -287,10 +286,10 @@ type ResolutionKey = (CatalogKind, String, Option<String>);
 
 /// The resolutions of a plan, by the tool or action.
 #[derive(Debug, Default)]
-pub struct ToolResolutions(BTreeMap<ResolutionKey, ToolResolution>);
+pub(crate) struct ToolResolutions(BTreeMap<ResolutionKey, ToolResolution>);
 
 impl ToolResolutions {
-    pub fn resolve_plan(plan: &Plan, project: &DiskProject) -> ToolResolutions {
+    pub(crate) fn resolve_plan(plan: &Plan, project: &DiskProject) -> ToolResolutions {
         let mut wants: BTreeMap<ResolutionKey, BTreeSet<&str>> = BTreeMap::new();
         for step in plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps) {
             add_wanted(step, &mut wants);
@@ -309,7 +308,7 @@ impl ToolResolutions {
     }
 
     /// Returns the resolution of a worker; none if it is not a tool.
-    pub fn find_resolution(&self, worker: &WorkerSpec) -> Option<&ToolResolution> {
+    pub(crate) fn find_resolution(&self, worker: &WorkerSpec) -> Option<&ToolResolution> {
         self.0.get(&worker_key(worker)?)
     }
 }
@@ -334,4 +333,136 @@ fn add_wanted<'a>(step: &'a Step, wants: &mut BTreeMap<ResolutionKey, BTreeSet<&
     if let Some(undo) = &step.undo {
         one(&undo.work, &undo.inputs);
     }
+}
+
+impl DriverResolver<'_> {
+    /// First phase: finds the drivers that offer this tool in this version, for the inputs of this step.
+    fn find_candidates<'t>(
+        &'t self,
+        tool: &'t Aip15Tool,
+        path: &Path,
+        wanted: DriverRequest<'_>,
+        passed_over: &mut Vec<PassedOverDriver>,
+    ) -> Vec<DriverCandidate<'t>> {
+        let mut found = Vec::new();
+        for (number, entry) in self.offers.find_offers(tool, path) {
+            let driver = &self.all[number];
+            let candidate = DriverCandidate { tool, found: driver, offer: &driver.driver.implements[entry] };
+            match find_mismatch(candidate, wanted) {
+                Some(why) => passed_over.push(candidate.pass_over(ResolutionPhase::Candidates, why)),
+                None => found.push(candidate),
+            }
+        }
+        found
+    }
+
+    /// Second and third phase: keeps the drivers that work here, and that the policy allows.
+    fn keep_usable<'t>(
+        &self,
+        candidates: Vec<DriverCandidate<'t>>,
+        passed_over: &mut Vec<PassedOverDriver>,
+    ) -> Vec<DriverCandidate<'t>> {
+        let mut kept = Vec::new();
+        for candidate in candidates {
+            if let Err(why) = self.check_capable(candidate) {
+                passed_over.push(candidate.pass_over(ResolutionPhase::Capability, why.to_string()));
+            } else if let Some(why) = self.find_policy_conflict(candidate.found) {
+                passed_over.push(candidate.pass_over(ResolutionPhase::Policy, why));
+            } else {
+                kept.push(candidate);
+            }
+        }
+        kept
+    }
+
+    fn find_policy_conflict(&self, found: &LoadedDriver) -> Option<String> {
+        let (driver, policy) = (&found.driver, &self.config.drivers);
+        let has = |tag: &&String| driver.policy_tags.contains(tag);
+        if let Some(tag) = policy.forbid_tags.iter().find(has) {
+            return Some(format!("has the policy tag `{tag}`, which `[drivers]` in skein.toml forbids"));
+        }
+        if let Some(tag) = policy.require_tags.iter().find(|tag| !has(tag)) {
+            return Some(format!("lacks the policy tag `{tag}`, which `[drivers]` in skein.toml requires"));
+        }
+        let anywhere = driver.regions.is_empty() || driver.regions.iter().any(|region| region == "global");
+        let here = driver.regions.iter().any(|region| policy.regions.contains(region));
+        (!policy.regions.is_empty() && !anywhere && !here).then(|| {
+            format!("works in {}, and skein.toml allows only {}", driver.regions.join(", "), policy.regions.join(", "))
+        })
+    }
+}
+
+fn find_mismatch(candidate: DriverCandidate<'_>, wanted: DriverRequest<'_>) -> Option<String> {
+    let DriverCandidate { tool, found, offer } = candidate;
+    if offer.version.as_ref().is_some_and(|range| !range.contains(&tool.version)) {
+        return Some(format!("is for other versions of the tool than {}", tool.version));
+    }
+    if tool.forbid.contains(&found.driver.id) {
+        return Some("is forbidden by the tool".to_owned());
+    }
+    let kind = found.driver.kind;
+    if !tool.require_kind.is_empty() && !tool.require_kind.contains(&kind) {
+        return Some(format!("is of the kind {}, which the tool does not allow", kind.as_str()));
+    }
+    let dropped = |input: &&&str| offer.drop_inputs.iter().any(|name| name == **input);
+    wanted.inputs.iter().find(dropped).map(|input| format!("does not take the input `{input}`"))
+}
+
+/// Fourth phase: keeps the driver that the step is pinned to.
+fn keep_pinned<'t>(
+    candidates: Vec<DriverCandidate<'t>>,
+    pinned: Option<&str>,
+    passed_over: &mut Vec<PassedOverDriver>,
+) -> Vec<DriverCandidate<'t>> {
+    let Some(pinned) = pinned else { return candidates };
+    let (kept, other): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|one| one.found.driver.id == pinned);
+    let why = format!("is not `{pinned}`, which the step is pinned to");
+    passed_over.extend(other.iter().map(|one| one.pass_over(ResolutionPhase::Pin, why.clone())));
+    kept
+}
+
+/// Fifth phase: chooses the best driver. Returns it with the reason.
+fn choose_best<'t>(
+    mut candidates: Vec<DriverCandidate<'t>>,
+    passed_over: &mut Vec<PassedOverDriver>,
+) -> Option<(DriverCandidate<'t>, String)> {
+    let preferred = |one: &DriverCandidate<'_>| one.tool.default_implementation.as_ref() == Some(&one.found.driver.id);
+    let order = |a: &DriverCandidate<'_>, b: &DriverCandidate<'_>| {
+        let kind = |one: &DriverCandidate<'_>| one.kind();
+        (preferred(b).cmp(&preferred(a)))
+            .then(a.cost().total_cmp(&b.cost()))
+            .then(kind(a).cmp(&kind(b)))
+            .then(a.found.driver.id.cmp(&b.found.driver.id))
+            .then(a.tool.id.cmp(&b.tool.id))
+    };
+    candidates.sort_by(order);
+    let mut rest = candidates.into_iter();
+    let first = rest.next()?;
+    let rest: Vec<DriverCandidate<'_>> = rest.collect();
+    passed_over.extend(rest.iter().map(|one| {
+        let why = format!("comes after `{}`: {}", first.found.driver.id, explain_ranking(&first, one, preferred));
+        one.pass_over(ResolutionPhase::Rank, why)
+    }));
+    let why =
+        rest.first().map_or("it is the only usable one".to_owned(), |next| explain_ranking(&first, next, preferred));
+    Some((first, why))
+}
+
+/// Returns the reason why one driver ranks before another.
+fn explain_ranking(
+    first: &DriverCandidate<'_>,
+    next: &DriverCandidate<'_>,
+    preferred: impl Fn(&DriverCandidate<'_>) -> bool,
+) -> String {
+    if preferred(first) != preferred(next) {
+        return "the tool prefers it".to_owned();
+    }
+    if first.cost().total_cmp(&next.cost()).is_ne() {
+        return format!("it costs {} per call, and the other {}", first.cost(), next.cost());
+    }
+    let kind = |kind: DriverKind| kind.as_str();
+    if first.kind() != next.kind() {
+        return format!("the kind {} comes before {}", kind(first.kind()), kind(next.kind()));
+    }
+    "it is first by name".to_owned()
 }

@@ -21,7 +21,7 @@ const FILES: [(&str, CatalogKind); 6] = [
 ];
 
 /// Returns the kind of definition that a file contains, judged by its path; none for most files.
-pub fn definition_kind(path: &Path) -> Option<CatalogKind> {
+pub(crate) fn definition_kind(path: &Path) -> Option<CatalogKind> {
     let named = FILES.iter().find(|(name, _)| path.ends_with(name)).map(|(_, sort)| *sort);
     named.or_else(|| is_governance_file(path).then_some(CatalogKind::Governance))
 }
@@ -47,7 +47,7 @@ pub fn check_definition(project: &DiskProject, sort: CatalogKind, source: Arc<So
 }
 
 /// Checks one entry of the catalog.
-pub fn check_entry(project: &DiskProject, entry: &CatalogEntry) -> Vec<Diagnostic> {
+pub(crate) fn check_entry(project: &DiskProject, entry: &CatalogEntry) -> Vec<Diagnostic> {
     match project.read_source(&entry.path) {
         // Entries of `skein.toml` are checked with that file.
         Ok(_) if entry.path.ends_with(config::NAME) => Vec::new(),
@@ -57,7 +57,7 @@ pub fn check_entry(project: &DiskProject, entry: &CatalogEntry) -> Vec<Diagnosti
 }
 
 /// Checks all entries of a kind.
-pub fn check_kind(project: &DiskProject, sort: CatalogKind) -> Vec<Diagnostic> {
+pub(crate) fn check_kind(project: &DiskProject, sort: CatalogKind) -> Vec<Diagnostic> {
     // One file describes many secrets, and an invalid file describes none.
     if sort == CatalogKind::Secret {
         let files = project.secret_files().into_iter().map(|path| project.read_source(&path));
@@ -74,7 +74,7 @@ pub fn check_kind(project: &DiskProject, sort: CatalogKind) -> Vec<Diagnostic> {
 }
 
 /// Reports files that define the same name and major version.
-pub fn find_duplicates(project: &DiskProject, sort: CatalogKind) -> Vec<Diagnostic> {
+pub(crate) fn find_duplicates(project: &DiskProject, sort: CatalogKind) -> Vec<Diagnostic> {
     let (one, _) = sort.singular_and_plural();
     let pairs = project.shelf(sort).find_duplicates().into_iter();
     let duplicates = pairs.filter_map(|(first, again)| {

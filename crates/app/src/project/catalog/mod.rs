@@ -6,7 +6,6 @@
 pub mod check;
 mod listing;
 mod reader;
-mod uses;
 
 use std::{cell::OnceCell, cmp::Reverse, collections::BTreeMap, path::PathBuf};
 
@@ -14,8 +13,8 @@ use skein_dialects::{CatalogKind, SourcePosition};
 
 pub use listing::CatalogListing;
 pub(crate) use listing::list_catalog;
-pub use reader::{definition_patterns, find_collection};
-pub use uses::{CatalogUse, CatalogUses};
+pub use listing::{CatalogUse, CatalogUses};
+pub(crate) use reader::{definition_patterns, find_collection};
 
 use crate::project::DiskProject;
 
@@ -38,7 +37,7 @@ pub struct CatalogEntry {
 
 impl CatalogEntry {
     /// Returns the first number of its version.
-    pub fn major_version(&self) -> Option<&str> {
+    pub(crate) fn major_version(&self) -> Option<&str> {
         self.version.as_deref().and_then(|version| version.split('.').next())
     }
 
@@ -50,7 +49,7 @@ impl CatalogEntry {
 
 /// All entries of one kind.
 #[derive(Debug, Default)]
-pub struct CatalogShelf {
+pub(crate) struct CatalogShelf {
     /// Sorted by name; the newest of a name first.
     entries: Vec<CatalogEntry>,
     by_name: BTreeMap<String, Vec<usize>>,
@@ -84,12 +83,12 @@ impl CatalogShelf {
         shelf
     }
 
-    pub fn entries(&self) -> &[CatalogEntry] {
+    pub(crate) fn entries(&self) -> &[CatalogEntry] {
         &self.entries
     }
 
     /// Finds all entries that match a name, the newest first. `id@major` selects one major version.
-    pub fn find_all(&self, name: &str) -> Vec<&CatalogEntry> {
+    pub(crate) fn find_all(&self, name: &str) -> Vec<&CatalogEntry> {
         let sort = self.entries.first().map_or(CatalogKind::Tool, |entry| entry.sort);
         let major = has_versions(sort).then(|| name.rsplit_once('@')).flatten().map(|(_, major)| major);
         let numbers = self.by_name.get(&normalize_name(sort, name)).map(Vec::as_slice).unwrap_or_default();
@@ -98,14 +97,14 @@ impl CatalogShelf {
     }
 
     /// Finds the newest entry that matches a name.
-    pub fn find_newest(&self, name: &str) -> Option<&CatalogEntry> {
+    pub(crate) fn find_newest(&self, name: &str) -> Option<&CatalogEntry> {
         self.find_all(name)
             .into_iter()
             .max_by_key(|entry| (parse_version_numbers(entry.version.as_deref()), Reverse(&entry.path)))
     }
 
     /// Returns the entries that refer to an entry of another kind.
-    pub fn find_referring<'a>(
+    pub(crate) fn find_referring<'a>(
         &'a self,
         sort: CatalogKind,
         name: &str,
@@ -115,7 +114,7 @@ impl CatalogShelf {
     }
 
     /// Returns all names that would be found, including those with a major version.
-    pub fn known_names(&self) -> Vec<String> {
+    pub(crate) fn known_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for entry in &self.entries {
             let major = entry.major_version().filter(|_| has_versions(entry.sort));
@@ -128,7 +127,7 @@ impl CatalogShelf {
     }
 
     /// Returns pairs with the same name and major version, which are ambiguous.
-    pub fn find_duplicates(&self) -> Vec<(&CatalogEntry, &CatalogEntry)> {
+    pub(crate) fn find_duplicates(&self) -> Vec<(&CatalogEntry, &CatalogEntry)> {
         let same = |a: &CatalogEntry, b: &CatalogEntry| a.name == b.name && a.major_version() == b.major_version();
         let pairs = self.entries.windows(2).filter(|pair| has_versions(pair[0].sort));
         pairs.filter(|pair| same(&pair[0], &pair[1])).map(|pair| (&pair[0], &pair[1])).collect()
@@ -173,7 +172,7 @@ impl Catalog {
         Catalog { shelves: CatalogKind::ALL.into_iter().map(|sort| (sort, OnceCell::new())).collect() }
     }
 
-    pub fn shelf(&self, project: &DiskProject, sort: CatalogKind) -> &CatalogShelf {
+    pub(crate) fn shelf(&self, project: &DiskProject, sort: CatalogKind) -> &CatalogShelf {
         let shelf = self.shelves.get(&sort).expect("there is a shelf for every sort");
         shelf.get_or_init(|| CatalogShelf::new(reader::read_entries(project, sort)))
     }

@@ -12,10 +12,8 @@ use skein_core::secret_name::{to_slug, to_variable_name};
 use skein_dialects::{CatalogKind, SourcePosition, read_catalog_card, read_secrets};
 
 use super::CatalogEntry;
-use crate::project::{DiskProject, config, mcp_servers};
+use crate::project::{DiskProject, config, list_folder, mcp_servers};
 
-/// Maximum number of entries that are read from one folder.
-const MOST: usize = 10_000;
 /// The file that identifies a collection of SkillMeat.
 const COLLECTION: &str = "collection.toml";
 
@@ -67,7 +65,7 @@ const TOLD: [CatalogKind; 2] = [CatalogKind::Skill, CatalogKind::Context];
 
 /// Returns patterns of the files that define what runs of a project may do, besides its workflows and secrets. A folder
 /// with a leading dot is covered as a whole; others may also contain code.
-pub fn definition_patterns(project: &DiskProject) -> Vec<String> {
+pub(crate) fn definition_patterns(project: &DiskProject) -> Vec<String> {
     let sorts = CatalogKind::ALL.into_iter().filter(|sort| !TOLD.contains(sort));
     let mut own = Vec::new();
     for place in sorts.flat_map(definition_places) {
@@ -92,7 +90,7 @@ pub fn definition_patterns(project: &DiskProject) -> Vec<String> {
 }
 
 /// Reads all entries of a kind.
-pub fn read_entries(project: &DiskProject, sort: CatalogKind) -> Vec<CatalogEntry> {
+pub(crate) fn read_entries(project: &DiskProject, sort: CatalogKind) -> Vec<CatalogEntry> {
     let reader = CatalogReader { project, sort };
     let mut found = match sort {
         CatalogKind::Workflow => reader.read_workflows(),
@@ -208,8 +206,8 @@ impl CatalogReader<'_> {
     fn read_servers(&self) -> Vec<CatalogEntry> {
         let mut found = self.read_settings("mcp", self.project.config.mcp.keys());
         let path = self.project.root.join(mcp_servers::FILE);
-        let others = mcp_servers::list_file_servers(self.project).into_iter();
-        found.extend(others.map(|name| self.plain_entry(name, &path, 1)));
+        let in_file = mcp_servers::list_file_servers(self.project).into_iter();
+        found.extend(in_file.map(|name| self.plain_entry(name, &path, 1)));
         found
     }
 
@@ -248,27 +246,14 @@ impl CatalogReader<'_> {
 }
 
 /// Returns the folder of shared definitions, if it is a collection.
-pub fn find_collection(project: &DiskProject) -> Option<PathBuf> {
+pub(crate) fn find_collection(project: &DiskProject) -> Option<PathBuf> {
     let folder = named_collection(project);
     folder.join(COLLECTION).is_file().then_some(folder)
 }
 
 /// Returns the folder for shared definitions that `skein.toml` names, or `collection`.
 fn named_collection(project: &DiskProject) -> PathBuf {
-    let named = project.config.collection.as_deref().unwrap_or("collection");
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    match named.strip_prefix("~/").zip(home) {
-        Some((rest, home)) => home.join(rest),
-        None => project.root.join(named),
-    }
-}
-
-/// Returns the entries of a folder, sorted.
-fn list_folder(folder: &Path) -> Vec<PathBuf> {
-    let read = fs::read_dir(folder).into_iter().flatten().take(MOST);
-    let mut found: Vec<PathBuf> = read.filter_map(Result::ok).map(|entry| entry.path()).collect();
-    found.sort();
-    found
+    project.resolve_path(project.config.collection.as_deref().unwrap_or("collection"))
 }
 
 /// Finds the line of a table in `skein.toml`, or of a key in it; the first line if it is written differently.

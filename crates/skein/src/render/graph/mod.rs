@@ -2,10 +2,7 @@
 
 mod ascii;
 mod chart;
-mod dot;
-mod mermaid;
-mod rails;
 
-pub use ascii::draw_ascii;
-pub use dot::draw_dot;
-pub use mermaid::draw_mermaid;
+pub(crate) use ascii::draw_ascii;
+pub(crate) use chart::draw_dot;
+pub(crate) use chart::draw_mermaid;

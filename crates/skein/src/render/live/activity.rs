@@ -17,8 +17,7 @@ use skein_core::{
 
 use super::{
     screen::ScreenRoom,
-    style::{LineTone, WORD},
-    text::{clean_text, cut_to_width, format_cost, format_elapsed},
+    text::{LineTone, WORD, cut_to_width, format_cost, format_elapsed, one_line},
 };
 use crate::render::output::Paint;
 
@@ -81,8 +80,8 @@ impl ActivityArea {
                 self.untold.remove(&(since, *attempt));
                 self.ended = Some((*attempt, record.at.duration_since(since)));
             }
-            Event::StepHeld { opening, .. } | Event::Opened { opening, .. } => {
-                self.open.insert(*opening);
+            Event::StepHeld { opening: waitpoint, .. } | Event::Opened { opening: waitpoint, .. } => {
+                self.open.insert(*waitpoint);
             }
             Event::Quarantined { .. } => *self = ActivityArea::default(),
             _ => {}
@@ -117,11 +116,11 @@ impl ActivityArea {
 
     /// Returns the oldest open gate or hold. Waits are not for people, and a hold for an account limit ends by itself.
     pub(super) fn find_open_question(&self, state: &RunState) -> Option<Waitpoint> {
-        let asks = |opening: &&Waitpoint| {
-            let opening = state.waitpoint(**opening).filter(|opening| !opening.closed);
-            opening.is_some_and(|opening| match opening.kind {
+        let asks = |waitpoint: &&Waitpoint| {
+            let waitpoint = state.waitpoint(**waitpoint).filter(|waitpoint| !waitpoint.closed);
+            waitpoint.is_some_and(|waitpoint| match waitpoint.kind {
                 WaitpointKind::Wait => false,
-                WaitpointKind::Hold(HoldReason::Quota) => opening.deadline.is_none(),
+                WaitpointKind::Hold(HoldReason::Quota) => waitpoint.deadline.is_none(),
                 WaitpointKind::Gate | WaitpointKind::Hold(_) => true,
             })
         };
@@ -135,7 +134,7 @@ impl ActivityArea {
         let shown = if all > most { most.saturating_sub(1) } else { most };
         self.forget_closed(draw.state, shown);
         let running = self.by_start.iter().map(|(since, attempt)| self.render_attempt(draw, *since, *attempt));
-        let waiting = self.open.iter().filter_map(|opening| render_waitpoint(draw, *opening));
+        let waiting = self.open.iter().filter_map(|waitpoint| render_waitpoint(draw, *waitpoint));
         let mut lines: Vec<String> = running.chain(waiting).take(shown).collect();
         if all > lines.len() && most > 0 {
             let indent = if draw.room.columns < WIDE { 0 } else { WORD };
@@ -148,15 +147,15 @@ impl ActivityArea {
 
     /// Removes closed waitpoints from the first ones. Each is checked once after it was closed, not with each drawing.
     fn forget_closed(&mut self, state: &RunState, first: usize) {
-        let closed = |opening: &&Waitpoint| state.waitpoint(**opening).is_none_or(|opening| opening.closed);
+        let closed = |waitpoint: &&Waitpoint| state.waitpoint(**waitpoint).is_none_or(|waitpoint| waitpoint.closed);
         let mut open = 0;
-        let gone = self.open.iter().take_while(|opening| {
-            open += usize::from(!closed(opening));
+        let gone = self.open.iter().take_while(|waitpoint| {
+            open += usize::from(!closed(waitpoint));
             open <= first
         });
         let gone: Vec<Waitpoint> = gone.filter(closed).copied().collect();
-        gone.iter().for_each(|opening| {
-            self.open.remove(opening);
+        gone.iter().for_each(|waitpoint| {
+            self.open.remove(waitpoint);
         });
     }
 
@@ -215,15 +214,15 @@ fn count_waiting(state: &RunState) -> usize {
         .sum()
 }
 
-fn render_waitpoint(draw: DrawContext<'_>, opening: Waitpoint) -> Option<String> {
-    let opening = draw.state.waitpoint(opening)?;
-    let length = draw.now.duration_since(opening.opened);
-    let mut text = draw.names.step_path(opening.at);
+fn render_waitpoint(draw: DrawContext<'_>, waitpoint: Waitpoint) -> Option<String> {
+    let waitpoint = draw.state.waitpoint(waitpoint)?;
+    let length = draw.now.duration_since(waitpoint.opened);
+    let mut text = draw.names.step_path(waitpoint.at);
     // A hold ends by itself at its deadline.
-    if let (WaitpointKind::Hold(_), Some(deadline)) = (opening.kind, opening.deadline) {
+    if let (WaitpointKind::Hold(_), Some(deadline)) = (waitpoint.kind, waitpoint.deadline) {
         text += &format!(" ({} left)", format_elapsed(deadline.duration_since(draw.now)));
     }
-    let message = clean_text(&opening.message);
+    let message = one_line(&waitpoint.message);
     if !message.is_empty() {
         text += &format!(": {message}");
     }
@@ -241,7 +240,7 @@ pub(super) fn describe_attempt(attempt: AttemptId) -> Option<String> {
 
 /// Renders one line, cut to the width of the terminal.
 fn render_line(draw: DrawContext<'_>, tone: LineTone, word: &str, length: Millis, text: &str) -> String {
-    let text = clean_text(text);
+    let text = one_line(text);
     if draw.room.columns < WIDE {
         let word = if word == "running" { String::new() } else { format!("{word} ") };
         let painted = tone.paint_text(draw.paint, &word);

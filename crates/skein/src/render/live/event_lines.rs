@@ -13,10 +13,9 @@ use skein_core::{
 
 use super::{
     activity::describe_attempt,
-    next_commands,
-    style::{LineTone, StyledLine, indent_line},
-    text::{clean_text, cut_to_width, format_cost, format_until},
+    text::{LineTone, StyledLine, cut_to_width, format_cost, format_until, indent_line, one_line},
 };
+use crate::render::commands;
 use crate::render::output::Paint;
 
 /// Maximum number of lines and columns of a gate's content.
@@ -43,9 +42,9 @@ impl EventRenderer<'_> {
     pub(super) fn render_event(&self, record: &JournalRecord) -> String {
         match &record.event {
             Event::RunStarted { start, .. } => self.started_line(start).render_line(self.paint),
-            Event::StepHeld { opening, .. } | Event::Opened { opening, .. } | Event::Escalated { opening, .. } => {
-                self.render_waitpoint(*opening).unwrap_or_default()
-            }
+            Event::StepHeld { opening: waitpoint, .. }
+            | Event::Opened { opening: waitpoint, .. }
+            | Event::Escalated { opening: waitpoint, .. } => self.render_waitpoint(*waitpoint).unwrap_or_default(),
             _ => self.event_line(record).map_or(String::new(), |line| line.render_line(self.paint)),
         }
     }
@@ -245,30 +244,28 @@ impl EventRenderer<'_> {
     }
 
     /// Returns the open waitpoint, its approvers, and the commands that answer it.
-    fn render_waitpoint(&self, opening: Waitpoint) -> Option<String> {
-        let opening = view::view_waitpoint(self.state(), self.run.names(), opening)?;
-        let why = view::view_step(self.run.plan(), self.state(), self.run.names(), opening.at).why;
+    fn render_waitpoint(&self, waitpoint: Waitpoint) -> Option<String> {
+        let waitpoint = view::view_waitpoint(self.state(), self.run.names(), waitpoint)?;
+        let why = view::view_step(self.run.plan(), self.state(), self.run.names(), waitpoint.at).why;
         let text = why.map_or(String::new(), |why| why.text);
-        let word = if opening.escalated { "escalated" } else { "waiting" };
-        let line = StyledLine { path: opening.step.clone(), text, ..StyledLine::new(LineTone::Asks, word) };
+        let word = if waitpoint.escalated { "escalated" } else { "waiting" };
+        let line = StyledLine { path: waitpoint.step.clone(), text, ..StyledLine::new(LineTone::Asks, word) };
         let mut shown = line.render_line(self.paint);
-        let message = clean_text(&opening.message);
-        if opening.kind == WaitpointViewKind::Gate && !message.is_empty() {
+        let message = one_line(&waitpoint.message);
+        if waitpoint.kind == WaitpointViewKind::Gate && !message.is_empty() {
             shown += &indent_line(&message);
         }
         let run = self.state().start.as_ref().map_or("", |start| start.run.as_str());
-        next_commands::answer_commands(run, &opening)
-            .iter()
-            .for_each(|command| shown += &indent_line(&clean_text(command)));
+        commands::answer_commands(run, &waitpoint).iter().for_each(|command| shown += &indent_line(&one_line(command)));
         Some(shown)
     }
 
     /// Returns the content that a gate shows to the people who decide.
-    pub(super) fn render_gate_content(&self, opening: Waitpoint) -> String {
-        let Some(opening) = view::view_waitpoint(self.state(), self.run.names(), opening) else {
+    pub(super) fn render_gate_content(&self, waitpoint: Waitpoint) -> String {
+        let Some(waitpoint) = view::view_waitpoint(self.state(), self.run.names(), waitpoint) else {
             return String::new();
         };
-        let shows = opening.shows.as_array().cloned().unwrap_or_default();
+        let shows = waitpoint.shows.as_array().cloned().unwrap_or_default();
         let text = |value: &Value| match value {
             Value::String(text) => text.clone(),
             value => serde_json::to_string_pretty(value).unwrap_or_default(),
@@ -276,7 +273,7 @@ impl EventRenderer<'_> {
         let text: Vec<String> = shows.iter().map(text).collect();
         let text = text.join("\n");
         let mut lines: Vec<String> =
-            text.lines().take(SHOWN).map(|line| indent_line(&cut_to_width(&clean_text(line), SHOWN_COLUMNS))).collect();
+            text.lines().take(SHOWN).map(|line| indent_line(&cut_to_width(&one_line(line), SHOWN_COLUMNS))).collect();
         if text.lines().nth(SHOWN).is_some() {
             lines.push(indent_line("…"));
         }
@@ -284,9 +281,9 @@ impl EventRenderer<'_> {
     }
 
     /// Returns a prompt; the answer is typed after it.
-    pub(super) fn render_question(&self, opening: Waitpoint, columns: usize) -> String {
-        let opening = self.state().waitpoint(opening);
-        let step = opening.map_or(String::new(), |opening| clean_text(&self.run.names().step_path(opening.at)));
+    pub(super) fn render_question(&self, waitpoint: Waitpoint, columns: usize) -> String {
+        let waitpoint = self.state().waitpoint(waitpoint);
+        let step = waitpoint.map_or(String::new(), |waitpoint| one_line(&self.run.names().step_path(waitpoint.at)));
         let rest = "? [y/n, and why] ";
         format!(
             "{}{rest}",

@@ -16,9 +16,8 @@ use super::{
     activity::{ActivityArea, DrawContext, describe_attempt},
     event_lines::{EventRenderer, has_failed},
     screen::{LiveScreen, TerminalSurface},
-    style::{LineTone, StyledLine, indent_line},
     summary::{RunSummaryText, render_log_lines},
-    text::{clean_text, last_visible_part},
+    text::{LineTone, StyledLine, indent_line, last_visible_part, one_line},
 };
 use crate::render::output::Paint;
 
@@ -190,9 +189,9 @@ impl<S: TerminalSurface> LiveView<S> {
             self.print_slow();
             return self.screen.draw_lines(Vec::new());
         };
-        if let Some(opening) = self.prompted {
+        if let Some(waitpoint) = self.prompted {
             // Redrawn lines would hide the typed text.
-            let question = self.event_renderer().render_question(opening, room.columns);
+            let question = self.event_renderer().render_question(waitpoint, room.columns);
             return self.screen.draw_lines(vec![question]);
         }
         let draw = DrawContext {
@@ -210,17 +209,17 @@ impl<S: TerminalSurface> LiveView<S> {
 
     /// Prompts for the oldest open gate or hold, until it is decided, here or elsewhere.
     pub(crate) fn ask_question(&mut self) {
-        let is_open = |opening: &Waitpoint| self.state().waitpoint(*opening).is_some_and(|it| !it.closed);
+        let is_open = |waitpoint: &Waitpoint| self.state().waitpoint(*waitpoint).is_some_and(|it| !it.closed);
         if self.state().end.is_none() && self.prompted.as_ref().is_some_and(is_open) {
             return;
         }
         self.prompted = self.area.find_open_question(self.state());
-        let Some(opening) = self.prompted else { return };
-        let shows = self.event_renderer().render_gate_content(opening);
+        let Some(waitpoint) = self.prompted else { return };
+        let shows = self.event_renderer().render_gate_content(waitpoint);
         self.screen.print_lines(&shows);
         if self.screen.room().is_none() {
             // If nothing can be drawn, the prompt stays above its answer.
-            let question = self.event_renderer().render_question(opening, usize::MAX);
+            let question = self.event_renderer().render_question(waitpoint, usize::MAX);
             self.screen.print_lines(&indent_line(&question));
         }
     }
@@ -233,7 +232,7 @@ impl<S: TerminalSurface> LiveView<S> {
 
     /// Shows a line to the person at the terminal.
     pub(crate) fn show_message(&mut self, text: &str) {
-        self.screen.print_lines(&indent_line(&clean_text(text)));
+        self.screen.print_lines(&indent_line(&one_line(text)));
     }
 
     /// Prints a line for a slow attempt, once, if nothing is drawn.

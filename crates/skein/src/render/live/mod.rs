@@ -6,11 +6,8 @@
 
 mod activity;
 mod event_lines;
-mod jsonl;
 mod live_view;
-mod next_commands;
 mod screen;
-mod style;
 mod summary;
 mod text;
 
@@ -22,19 +19,14 @@ use skein_core::{
     view::{StepView, status_word},
 };
 
+pub(crate) use crate::render::follow::JsonlEncoder;
 pub(crate) use event_lines::error_class_word;
-pub(crate) use jsonl::JsonlEncoder;
 pub(crate) use live_view::{LiveOptions, LiveView};
 pub(crate) use screen::{TerminalSize, TerminalSurface};
-pub(crate) use text::{format_cost, format_duration};
+pub(crate) use text::{format_cost, format_duration, one_line};
 
-use self::style::LineTone;
+use self::text::LineTone;
 use crate::render::output::Paint;
-
-/// Returns untrusted text on one line, without terminal control characters.
-pub(crate) fn one_line(words: &str) -> String {
-    text::clean_text(words)
-}
 
 /// Returns the status of a run in the word of its format, padded to a number of columns.
 pub(crate) fn paint_run_status(status: RunStatus, native: &str, columns: usize, paint: Paint) -> String {

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use skein_app::runs::run_json::run_conditions;
+use skein_app::runs::inspect::run_conditions;
 use skein_core::{
     engine::{AttemptId, RunState, StepAt},
     ir::{RunStatus, StepStatus},
@@ -14,10 +14,9 @@ use skein_core::{
 use super::{
     event_lines::{describe_error, ending_reason, has_failed},
     live_view::LiveOptions,
-    next_commands,
-    style::LineTone,
-    text::{clean_text, cut_to_width, format_cost, format_count, format_elapsed},
+    text::{LineTone, cut_to_width, format_cost, format_count, format_elapsed, one_line},
 };
+use crate::render::commands;
 use crate::render::output::Paint;
 
 /// Maximum number of listed failures, and of listed reasons for not running.
@@ -49,7 +48,7 @@ pub(super) fn render_log_lines(paint: Paint, log: Option<&str>) -> Vec<String> {
     // The indentation of a line is kept, because it may be code.
     let shown = |line: &&str| {
         let indent = line.len() - line.trim_start_matches(' ').len();
-        cut_to_width(&format!("{:indent$}{}", "", clean_text(line), indent = indent.min(40)), LOG_COLUMNS)
+        cut_to_width(&format!("{:indent$}{}", "", one_line(line), indent = indent.min(40)), LOG_COLUMNS)
     };
     end.iter().map(|line| format!("{} {}", paint.faint("│"), shown(line)).trim_end().to_owned()).collect()
 }
@@ -67,11 +66,11 @@ impl RunSummaryText<'_> {
         self.write_waiting(&mut page);
         self.write_undo(&mut page);
         if let Some(logs_folder) = &self.options.logs_folder {
-            page.write_row("Logs", &clean_text(logs_folder));
+            page.write_row("Logs", &one_line(logs_folder));
         }
         self.write_worktrees(&mut page);
-        for (i, command) in next_commands::next_commands(self.view, self.options.owned_elsewhere).iter().enumerate() {
-            page.write_row(if i == 0 { "Next" } else { "" }, &clean_text(command));
+        for (i, command) in commands::next_commands(self.view, self.options.owned_elsewhere).iter().enumerate() {
+            page.write_row(if i == 0 { "Next" } else { "" }, &one_line(command));
         }
         page.text
     }
@@ -81,7 +80,7 @@ impl RunSummaryText<'_> {
         let worktrees = if self.state.end.is_some() { (self.options.worktrees)() } else { Vec::new() };
         for (i, (step, folder)) in worktrees.iter().take(LISTED).enumerate() {
             let title = if i == 0 { "Not merged" } else { "" };
-            page.write_row(title, &clean_text(&format!("{step}: {}", folder.display())));
+            page.write_row(title, &one_line(&format!("{step}: {}", folder.display())));
         }
         if worktrees.len() > LISTED {
             page.write_row("", &format!("and {} more", worktrees.len() - LISTED));
@@ -105,16 +104,16 @@ impl RunSummaryText<'_> {
         let run = view.run_id.as_ref().map_or(String::new(), |run| format!(", run {run}"));
         let degraded = if view.degraded { ", degraded" } else { "" };
         let status = tone.paint_text(self.options.paint, &capitalize(&status));
-        let which = clean_text(&format!("{}{version}{run}", view.workflow.id));
+        let which = one_line(&format!("{}{version}{run}", view.workflow.id));
         format!("{status}{degraded}{length}: {which}")
     }
 
     /// Returns the counts of steps, such as "8 succeeded, 1 failed, 2 skipped", and the cost.
     fn render_counts(&self) -> String {
         let mut by_status: BTreeMap<(StepStatus, &str), usize> = BTreeMap::new();
-        let (settled, others): (Vec<&StepView>, Vec<&StepView>) =
+        let (settled, unsettled): (Vec<&StepView>, Vec<&StepView>) =
             self.view.steps.iter().partition(|step| step.settled_by.is_some());
-        others.iter().for_each(|step| *by_status.entry((step.status, &step.native_status)).or_default() += 1);
+        unsettled.iter().for_each(|step| *by_status.entry((step.status, &step.native_status)).or_default() += 1);
         // Ended steps first, by their importance to people.
         let ended = [
             StepStatus::Succeeded,
@@ -145,7 +144,7 @@ impl RunSummaryText<'_> {
         let reused = self.view.steps.iter().filter(|step| step.reused).count();
         let reused = match &self.view.forked_from {
             Some(from) if reused > 0 => {
-                format!("; {reused} reused from run {}", clean_text(from.run.as_str()))
+                format!("; {reused} reused from run {}", one_line(from.run.as_str()))
             }
             _ => String::new(),
         };
@@ -155,11 +154,11 @@ impl RunSummaryText<'_> {
     /// Writes the error of the run itself, if no step contains it.
     fn write_error(&self, page: &mut SummaryPage) {
         if let Some(message) = &self.view.quarantine {
-            return page.write_row("Broken", &clean_text(message));
+            return page.write_row("Broken", &one_line(message));
         }
         if let Some(cancel) = &self.view.cancel {
             let reason = cancel.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
-            page.write_row("Cancelled", &clean_text(&format!("by {}{reason}", cancel.by)));
+            page.write_row("Cancelled", &one_line(&format!("by {}{reason}", cancel.by)));
             if self.view.status == RunStatus::Cancelled {
                 return;
             }
@@ -167,7 +166,7 @@ impl RunSummaryText<'_> {
         let Some(error) = &self.view.error else { return };
         let is_of_step = |step: &StepView| has_failed(step) && Some(&step.path) == error.step.as_ref();
         if !self.view.steps.iter().any(is_of_step) {
-            page.write_row("Error", &clean_text(&describe_error(error, "")));
+            page.write_row("Error", &one_line(&describe_error(error, "")));
         }
         if let Some(due) = &self.view.retry_at {
             page.write_row("Retry", &format!("as a new run, due at {due}"));
@@ -243,17 +242,17 @@ impl RunSummaryText<'_> {
             return;
         }
         page.write_title(LineTone::Asks, "Waits");
-        for opening in open.iter().take(LISTED) {
-            let step = self.view.steps.iter().find(|step| step.at == opening.at);
+        for waitpoint in open.iter().take(LISTED) {
+            let step = self.view.steps.iter().find(|step| step.at == waitpoint.at);
             let text = step.and_then(|step| step.why.as_ref()).map_or("", |why| &why.text);
-            page.write_item(&opening.step, text);
+            page.write_item(&waitpoint.step, text);
         }
         page.write_more(open.len(), LISTED);
     }
 
     fn write_undo(&self, page: &mut SummaryPage) {
         for condition in run_conditions(self.view) {
-            page.write_row("Condition", &clean_text(&format!("{}: {}", condition.kind, condition.message)));
+            page.write_row("Condition", &one_line(&format!("{}: {}", condition.kind, condition.message)));
         }
         let Some(undo) = &self.view.undo else { return };
         let rows = [
@@ -265,7 +264,7 @@ impl RunSummaryText<'_> {
         for (title, steps) in rows.into_iter().filter(|(_, steps)| !steps.is_empty()) {
             let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
             let aside = if title == "Uncertain" { ": interrupted, may have taken effect" } else { "" };
-            page.write_row(title, &format!("{}{aside}", clean_text(&list_steps(&steps))));
+            page.write_row(title, &format!("{}{aside}", one_line(&list_steps(&steps))));
         }
         for UndoFailureView { step, error } in undo.failed.iter().take(LISTED) {
             page.write_item(step, &format!("could not be undone: {}", describe_error(error, step)));
@@ -324,7 +323,7 @@ impl SummaryPage {
     }
 
     fn write_item(&mut self, path: &str, text: &str) {
-        let (path, text) = (self.paint.name(&clean_text(path)), clean_text(text));
+        let (path, text) = (self.paint.name(&one_line(path)), one_line(text));
         let colon = if text.is_empty() { "" } else { ": " };
         self.write_line(&format!("  {path}{colon}{text}"));
     }

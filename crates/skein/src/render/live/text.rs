@@ -1,7 +1,10 @@
-//! Text that is safe to show and fits: without terminal control characters, cut by columns, quoted for a shell.
+//! Text that is safe to show and fits: without terminal control characters, cut by columns, and formed to lines with a
+//! status word, a duration, the step, and a text.
 
+use anstyle::{AnsiColor, Style};
 use skein_core::{
     engine::Cost,
+    ir::{RunStatus, StepStatus},
     plan::group_digits,
     time::{Millis, Timestamp},
 };
@@ -10,14 +13,14 @@ use unicode_width::UnicodeWidthChar;
 use crate::render::output::{Paint, sanitize_text};
 
 /// Returns untrusted text on one line, without terminal control characters.
-pub(super) fn clean_text(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let text = strip_escapes(text).replace("\r\n", " ").replace(['\r', '\n', '\t', '\u{2028}', '\u{2029}'], " ");
     sanitize_text(text.trim(), Paint(false))
 }
 
 /// Returns the part of a line that stays visible: a worker draws its progress by returning to the start of the line.
 pub(super) fn last_visible_part(line: &str) -> String {
-    line.rsplit(['\r', '\n']).map(clean_text).find(|part| !part.is_empty()).unwrap_or_default()
+    line.rsplit(['\r', '\n']).map(one_line).find(|part| !part.is_empty()).unwrap_or_default()
 }
 
 /// Returns the text without colours, titles and cursor movements. The rest of a broken sequence is sanitised later.
@@ -124,6 +127,106 @@ pub(super) fn format_count(n: usize, one: &str) -> String {
     format!("{} {one}{many}", group_digits(n as u64))
 }
 
+/// The number of columns before the text of a line.
+pub(super) const INDENT: usize = WORD + 13;
+
+/// The number of columns of the word.
+pub(super) const WORD: usize = 12;
+
+/// The importance of a line, shown as a colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LineTone {
+    Good,
+    Bad,
+    Care,
+    /// A person is asked.
+    Asks,
+    Faint,
+    Plain,
+}
+
+impl LineTone {
+    pub(super) fn paint_text(self, paint: Paint, text: &str) -> String {
+        let style = match self {
+            LineTone::Good => AnsiColor::Green.on_default().bold(),
+            LineTone::Bad => AnsiColor::Red.on_default().bold(),
+            LineTone::Care => AnsiColor::Yellow.on_default().bold(),
+            LineTone::Asks => AnsiColor::Magenta.on_default().bold(),
+            LineTone::Faint => Style::new().dimmed(),
+            LineTone::Plain => Style::new().bold(),
+        };
+        paint.apply_style(style, text)
+    }
+
+    pub(super) fn from_step_status(status: StepStatus) -> LineTone {
+        match status {
+            StepStatus::Succeeded => LineTone::Good,
+            StepStatus::Failed | StepStatus::TimedOut => LineTone::Bad,
+            StepStatus::Incomplete | StepStatus::Cancelled | StepStatus::Undone => LineTone::Care,
+            StepStatus::Waiting => LineTone::Asks,
+            StepStatus::Skipped => LineTone::Faint,
+            StepStatus::Pending | StepStatus::Ready | StepStatus::Running | StepStatus::Checking => LineTone::Plain,
+        }
+    }
+
+    pub(super) fn from_run_status(status: RunStatus) -> LineTone {
+        match status {
+            RunStatus::Succeeded => LineTone::Good,
+            RunStatus::Failed | RunStatus::TimedOut | RunStatus::UndoFailed => LineTone::Bad,
+            RunStatus::Cancelled | RunStatus::Undone | RunStatus::Undoing => LineTone::Care,
+            RunStatus::Waiting => LineTone::Asks,
+            RunStatus::Queued | RunStatus::Running => LineTone::Plain,
+        }
+    }
+}
+
+/// The parts of a line.
+#[derive(Debug)]
+pub(super) struct StyledLine {
+    pub(super) tone: LineTone,
+    pub(super) word: String,
+    pub(super) took: Option<Millis>,
+    /// The step; empty for the run.
+    pub(super) path: String,
+    /// Details of the step, such as its attempt.
+    pub(super) aside: String,
+    pub(super) text: String,
+}
+
+impl StyledLine {
+    pub(super) fn new(tone: LineTone, word: impl Into<String>) -> StyledLine {
+        let (path, aside, text) = (String::new(), String::new(), String::new());
+        StyledLine { tone, word: word.into(), took: None, path, aside, text }
+    }
+
+    /// Renders the line with a newline. Untrusted text is sanitised here, before our own colours are added.
+    pub(super) fn render_line(&self, paint: Paint) -> String {
+        let word = self.tone.paint_text(paint, &format!("{:>WORD$}", self.word));
+        let length = match self.took {
+            Some(length) => format!("[{}]", format_duration(length)),
+            None => " ".repeat(11),
+        };
+        let mut parts = String::new();
+        if !self.path.is_empty() {
+            parts = paint.name(&one_line(&self.path));
+        }
+        if !self.aside.is_empty() {
+            parts += &format!(" {}", paint.faint(&format!("({})", one_line(&self.aside))));
+        }
+        let text = one_line(&self.text);
+        parts += match (parts.is_empty(), text.is_empty()) {
+            (_, true) | (true, _) => "",
+            (false, false) => ": ",
+        };
+        format!("{word} {length} {parts}{text}").trim_end().to_owned() + "\n"
+    }
+}
+
+/// Returns a line that belongs to the one above it.
+pub(super) fn indent_line(text: &str) -> String {
+    format!("{:INDENT$}{text}\n", "")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,7 +243,7 @@ mod tests {
             ("two\nlines\tand", "two lines and"),
         ];
         for (text, shown) in cases {
-            assert_eq!(clean_text(text), shown, "{text:?}");
+            assert_eq!(one_line(text), shown, "{text:?}");
         }
         assert_eq!(last_visible_part("10%\r50%\r\u{1b}[K99%\r\n"), "99%");
     }

@@ -19,7 +19,7 @@ use super::trial::{
 type Case = (&'static str, fn() -> Trial);
 
 /// The cases by their names.
-pub const CASES: &[Case] = &[
+pub(super) const CASES: &[Case] = &[
     ("chain", chain),
     ("failure", failure),
     ("retry", retry),
@@ -50,7 +50,7 @@ pub const CASES: &[Case] = &[
     ("second-visit", second_visit),
 ];
 
-pub fn chain() -> Trial {
+pub(super) fn chain() -> Trial {
     let mut trial = Trial::new(graph(vec![work("look"), after("build", &["look"]), after("ship", &["build"])]));
     trial.pass(214).ok("look");
     trial.spending(12_345, 420_000).pass(64_000).ok("build");
@@ -58,7 +58,7 @@ pub fn chain() -> Trial {
     trial
 }
 
-pub fn failure() -> Trial {
+pub(super) fn failure() -> Trial {
     let mut trial = Trial::new(graph(vec![
         work("look"),
         work("test"),
@@ -103,7 +103,7 @@ fn exhausted() -> Trial {
     trial
 }
 
-pub fn at_gate() -> Trial {
+pub(super) fn at_gate() -> Trial {
     let mut trial = Trial::new(route(vec![work("draft"), gate("agree to it", "Ship it?\nReally?"), work("ship")]));
     trial.ok("draft");
     trial

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use skein_app::project::DiskProject;
-use skein_app::runs::run_json::run_to_json;
+use skein_app::runs::inspect::run_to_json;
 use skein_dialects::check_source;
 
 use super::{

@@ -14,7 +14,7 @@ struct Row {
     wraps: bool,
 }
 
-pub struct Screen {
+pub(super) struct Screen {
     pub size: TerminalSize,
     pub writes: usize,
     pub bytes: usize,
@@ -24,17 +24,17 @@ pub struct Screen {
 }
 
 #[derive(Clone)]
-pub struct Terminal(pub Rc<RefCell<Screen>>);
+pub(super) struct Terminal(pub Rc<RefCell<Screen>>);
 
 impl Terminal {
-    pub fn new(columns: u16, rows: u16) -> Terminal {
+    pub(super) fn new(columns: u16, rows: u16) -> Terminal {
         let size = TerminalSize { columns, rows };
         let screen = Screen { size, writes: 0, bytes: 0, rows: vec![Row::default()], row: 0, column: 0 };
         Terminal(Rc::new(RefCell::new(screen)))
     }
 
     /// Returns all text that was not erased, including scrolled lines.
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let screen = self.0.borrow();
         let mut text = String::new();
         for row in &screen.rows {
@@ -48,7 +48,7 @@ impl Terminal {
     }
 
     /// Changes the size: lines are wrapped again, and the cursor stays at its character.
-    pub fn resize(&self, columns: u16, rows: u16) {
+    pub(super) fn resize(&self, columns: u16, rows: u16) {
         let mut screen = self.0.borrow_mut();
         let (mut lines, mut line, mut cursor) = (Vec::new(), Vec::new(), (0, 0));
         for (i, row) in std::mem::take(&mut screen.rows).into_iter().enumerate() {

@@ -1,18 +1,30 @@
-//! The context folder of a run: it is locked before the run starts, so that two runs never write to the same folder.
+//! The folders that a run needs before it starts: its context folder, and the folder with copies of the files that its
+//! workflow takes from the workspace.
+//!
+//! Owns the lock of the context folder, so that two runs never write to the same one, and the rule that a run with missing
+//! files does not start. Files that a run returns belong to the host.
 
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
 use skein_core::{ids::RunId, plan::Plan};
 use skein_host::{
-    host::RunLoader,
+    audit::{AuditActor, AuditEntry, AuditSubject},
+    clock::Clock,
+    host::{RunLaunch, RunLoader},
     run_settings::RunSettings,
     store::{RunOwner, RunRow, RunSelection, Store},
-    workspace::{ArtifactError, ContextFolder, ContextLocks},
+    workspace::{
+        ArtifactError, ContextFolder, ContextLocks, PathTokens, RootFolder, RunDir, StagingError, has_files,
+        with_root_parameter,
+    },
 };
 
 use crate::{app_error::AppError, state::StateHandle};
 
 /// The reason why a run cannot lock its context folder.
 #[derive(Debug)]
-pub enum ContextHoldError {
+pub(crate) enum ContextHoldError {
     /// Another run is using it, and will release it.
     InUse(String),
     /// It lies inside of or around the context folder of another run.
@@ -20,21 +32,21 @@ pub enum ContextHoldError {
 }
 
 impl ContextHoldError {
-    pub fn message(&self) -> &str {
+    pub(crate) fn message(&self) -> &str {
         match self {
             ContextHoldError::InUse(message) | ContextHoldError::Nested(message) => message,
         }
     }
 
     /// Refuses a command for this reason.
-    pub fn refuse(&self) -> AppError {
+    pub(crate) fn refuse(&self) -> AppError {
         let hint = "wait until it ends, cancel it, or use another folder with `--context`";
         AppError::refused(self.message()).with_hint(hint)
     }
 }
 
 /// Locks the context folder for a run, or returns the run that holds it.
-pub fn hold_context(
+pub(crate) fn hold_context(
     contexts: &ContextLocks,
     state: &StateHandle,
     run: &RunId,
@@ -54,7 +66,7 @@ pub fn hold_context(
 
 /// Locks the context folder once the run that holds it has ended. Meanwhile the run is queued; cancelling the run also
 /// ends this wait.
-pub fn hold_context_when_free(
+pub(crate) fn hold_context_when_free(
     contexts: &ContextLocks,
     state: &StateHandle,
     run: &RunId,
@@ -75,7 +87,7 @@ pub fn hold_context_when_free(
 }
 
 /// Returns a warning that a run does not start yet, with the reason.
-pub fn queued_warning(run: &RunId, taken: &ContextHoldError) -> String {
+pub(crate) fn queued_warning(run: &RunId, taken: &ContextHoldError) -> String {
     format!(
         "run {run} is queued: {}. It starts when that run is over; a run with `--context DIR` starts at once",
         taken.message()
@@ -83,7 +95,7 @@ pub fn queued_warning(run: &RunId, taken: &ContextHoldError) -> String {
 }
 
 /// Returns the reason why a queued run does not start, if it waits for its context folder.
-pub fn explain_queued(state: &StateHandle, row: &RunRow, plan: &Plan) -> Option<String> {
+pub(crate) fn explain_queued(state: &StateHandle, row: &RunRow, plan: &Plan) -> Option<String> {
     let settings = RunSettings::from_json(&row.about).ok()?;
     let directory = settings.context_directory(plan)?;
     let workspace = settings.workspace_grants(&state.path).ok()?.open_folder(None).ok()?;
@@ -124,4 +136,47 @@ fn describe_holder(state: &StateHandle, run: &RunId, folder: &str, directory: &s
         }
         None => format!("another run is using the context folder `{folder}`"),
     }
+}
+
+/// Returns the folder of a run's files, which may not exist.
+pub(crate) fn files_root(state: &StateHandle, run: &RunId) -> PathBuf {
+    RunDir::files_path(&state.run_folder(run))
+}
+
+/// Returns the plan with the path of the run's files as a parameter, if its workflow uses files.
+pub(crate) fn bind_files_root(plan: &Plan, state: &StateHandle, run: &RunId) -> Plan {
+    match has_files(&plan.definition.root().workflow) {
+        true => plan.definition.plan_with_parameters(with_root_parameter(&plan.parameters, &files_root(state, run))),
+        false => plan.clone(),
+    }
+}
+
+/// Copies the files that the workflow takes into the run's folder.
+pub(crate) fn stage_files(state: &StateHandle, launch: &RunLaunch, settings: &RunSettings) -> Result<(), AppError> {
+    let workflow = &launch.plan.definition.root().workflow;
+    if !has_files(workflow) {
+        return Ok(());
+    }
+    let run = &launch.start.run;
+    let now = Clock::default().now();
+    let tokens = PathTokens { run: run.clone(), workflow: workflow.id.clone(), at: now };
+    let root = RootFolder::open(&state.path).map_err(|error| AppError::store(error.to_string()))?;
+    let workspace = settings.workspace_grants(&state.path).and_then(|grants| grants.open_folder(None));
+    let workspace = workspace.map_err(|error| AppError::refused(error.to_string()))?;
+    let folder = RunDir::create_synced(&root, run).map_err(|error| AppError::store(error.to_string()))?;
+    let Err(error) = folder.stage_files(&workspace, &workflow.files_in, &tokens) else { return Ok(()) };
+    // The run has not started, so its folder is removed.
+    let _ = RunDir::remove(&root, run);
+    let StagingError { key, .. } = &error;
+    let entry = AuditEntry {
+        at: now,
+        actor: AuditActor::from_user(&settings.user),
+        action: "run.refuse",
+        subject: AuditSubject { kind: "workflow", name: workflow.id.to_string(), path: None },
+        input: json!({"file": key, "why": error.to_string()}),
+        output: Value::Null,
+    };
+    state.store.append_audit(&[entry])?;
+    let hint = "`inputsFiles` of the workflow sets its path, relative to the workspace";
+    Err(AppError::refused(error.to_string()).with_hint(hint))
 }

@@ -15,7 +15,7 @@ const STEPS: [&str; 5] = ["draft", "tests", "lint", "polish", "publish"];
 const LOGS: [&str; 3] = ["work.log", "tests/work.log", "lint/work.log"];
 
 /// The step and the round in which the engine is killed.
-pub const CUT: (&str, u32) = ("polish", 2);
+pub(super) const CUT: (&str, u32) = ("polish", 2);
 
 /// The progress file of the worker that will be cut off, and the number of lines at the middle of its work.
 const STROKES: &str = "strokes.txt";
@@ -23,7 +23,7 @@ const MIDDLE: usize = 3;
 
 /// A line of a log: a worker that was started.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct WorkerStart {
+pub(super) struct WorkerStart {
     pub step: String,
     pub round: u32,
     pub attempt: u32,
@@ -52,7 +52,7 @@ impl fmt::Display for WorkerStart {
 }
 
 /// Reads all lines that workers have written so far.
-pub fn read_starts(folder: &Path) -> Result<Vec<WorkerStart>, DemoError> {
+pub(super) fn read_starts(folder: &Path) -> Result<Vec<WorkerStart>, DemoError> {
     let mut starts = Vec::new();
     for log in LOGS {
         let text = match fs::read_to_string(folder.join(log)) {
@@ -76,7 +76,7 @@ fn worker_start(step: &str, round: u32, attempt: u32) -> WorkerStart {
 }
 
 /// Returns true if the worker that will be cut off is in the middle of its work.
-pub fn is_cut_begun(folder: &Path) -> Result<bool, DemoError> {
+pub(super) fn is_cut_begun(folder: &Path) -> Result<bool, DemoError> {
     let strokes = fs::read_to_string(folder.join(STROKES)).unwrap_or_default();
     Ok(strokes.lines().count() >= MIDDLE && read_starts(folder)?.contains(&worker_start(CUT.0, CUT.1, 1)))
 }
@@ -92,13 +92,13 @@ fn expected_before_kill() -> Vec<WorkerStart> {
 }
 
 /// Checks the log at the moment of the kill.
-pub fn check_before_kill(found: &[WorkerStart]) -> Result<(), DemoError> {
+pub(super) fn check_before_kill(found: &[WorkerStart]) -> Result<(), DemoError> {
     compare_starts(found, &expected_before_kill(), "when the engine was killed")
 }
 
 /// Checks the whole log when the run waits again: finished steps were not repeated, the interrupted one was. Returns
 /// the new starts.
-pub fn check_after_kill(earlier: &[WorkerStart], found: &[WorkerStart]) -> Result<Vec<WorkerStart>, DemoError> {
+pub(super) fn check_after_kill(earlier: &[WorkerStart], found: &[WorkerStart]) -> Result<Vec<WorkerStart>, DemoError> {
     check_new_starts(
         earlier,
         found,
@@ -108,7 +108,7 @@ pub fn check_after_kill(earlier: &[WorkerStart], found: &[WorkerStart]) -> Resul
 }
 
 /// Checks the whole log at the end.
-pub fn check_at_end(
+pub(super) fn check_at_end(
     earlier: &[WorkerStart],
     found: &[WorkerStart],
     approved: bool,
@@ -157,7 +157,7 @@ fn compare_starts(found: &[WorkerStart], expected: &[WorkerStart], when: &str) -
 
 /// Checks the journal: every attempt has exactly one end, one attempt was interrupted, and two steps ran at the same
 /// time. Returns the number of attempts.
-pub fn check_journal(events: &[Value]) -> Result<usize, DemoError> {
+pub(super) fn check_journal(events: &[Value]) -> Result<usize, DemoError> {
     let (begun, mut ended) =
         (find_attempt_events(events, "attempt_started"), find_attempt_events(events, "attempt_ended"));
     for (_, attempt) in &begun {

@@ -6,7 +6,7 @@ use crate::render::output::Paint;
 
 /// The unit of a figure. Figures are stored as seconds or bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BenchUnit {
+pub(super) enum BenchUnit {
     /// Shown as a time.
     Time,
     /// The time for one operation, shown as operations per second.
@@ -16,14 +16,14 @@ pub enum BenchUnit {
 
 /// The goal of a measurement: a minimum for a rate, a maximum for anything else.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum BenchGoal {
+pub(super) enum BenchGoal {
     Figure(f64),
     /// A multiple of the baseline.
     Ratio(f64),
 }
 
 #[derive(Debug)]
-pub struct BenchMeasurement {
+pub(super) struct BenchMeasurement {
     id: &'static str,
     name: String,
     figure: f64,
@@ -34,7 +34,7 @@ pub struct BenchMeasurement {
 }
 
 impl BenchMeasurement {
-    pub fn new(
+    pub(super) fn new(
         id: &'static str,
         name: String,
         figure: f64,
@@ -50,7 +50,7 @@ impl BenchMeasurement {
         self.limit.map(|(_, limit)| self.unit.convert_figure(self.figure) / self.unit.convert_figure(limit))
     }
 
-    pub fn is_met(&self) -> bool {
+    pub(super) fn is_met(&self) -> bool {
         let (is, most) = match self.goal {
             BenchGoal::Figure(goal) => (Some(self.unit.convert_figure(self.figure)), self.unit.convert_figure(goal)),
             BenchGoal::Ratio(goal) => (self.ratio(), goal),
@@ -59,7 +59,7 @@ impl BenchMeasurement {
     }
 
     /// Returns the cells of the table: name, figure, baseline, ratio, goal, and met or missed.
-    pub fn table_cells(&self) -> [String; 6] {
+    pub(super) fn table_cells(&self) -> [String; 6] {
         let limit = self.limit.map(|(of, limit)| format!("{of} {}", self.unit.format_figure(limit)));
         let ratio = self.ratio().map(|ratio| format!("{ratio:.2}"));
         let bound = if self.unit == BenchUnit::Rate { "at least" } else { "at most" };
@@ -72,7 +72,7 @@ impl BenchMeasurement {
         [self.name.clone(), self.unit.format_figure(self.figure), limit, ratio, goal, met.to_owned()]
     }
 
-    pub fn to_json(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         let figure = |figure: f64| self.unit.convert_figure(figure);
         let limit = self.limit.map(|(of, limit)| json!({"of": of, "figure": figure(limit)}));
         let bound = if self.unit == BenchUnit::Rate { "at_least" } else { "at_most" };
@@ -87,7 +87,7 @@ impl BenchMeasurement {
 
 impl BenchUnit {
     /// Formats a figure for people.
-    pub fn format_figure(self, figure: f64) -> String {
+    pub(super) fn format_figure(self, figure: f64) -> String {
         match self {
             BenchUnit::Time if figure < 0.001 => format!("{:.0} µs", figure * 1e6),
             BenchUnit::Time if figure < 1.0 => format!("{:.1} ms", figure * 1e3),
@@ -98,7 +98,7 @@ impl BenchUnit {
     }
 
     /// Converts a figure for programs: milliseconds, operations per second, megabytes.
-    pub fn convert_figure(self, figure: f64) -> f64 {
+    pub(super) fn convert_figure(self, figure: f64) -> f64 {
         match self {
             BenchUnit::Time => figure * 1e3,
             BenchUnit::Rate => 1.0 / figure,
@@ -124,7 +124,7 @@ fn group_thousands(number: f64) -> String {
 }
 
 #[derive(Debug)]
-pub struct BenchReport {
+pub(crate) struct BenchReport {
     /// The baselines of the machine: an id for programs, a name for people, and seconds per operation.
     pub(super) machine: Vec<(&'static str, &'static str, Option<f64>)>,
     pub(super) lines: Vec<BenchMeasurement>,
@@ -132,11 +132,11 @@ pub struct BenchReport {
 
 impl BenchReport {
     /// Returns true if all goals are met.
-    pub fn is_met(&self) -> bool {
+    pub(crate) fn is_met(&self) -> bool {
         self.lines.iter().all(BenchMeasurement::is_met)
     }
 
-    pub fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let each = |(id, _, figure): &(&str, &str, Option<f64>)| {
             ((*id).to_owned(), json!(figure.map(|figure| BenchUnit::Rate.convert_figure(figure))))
         };
@@ -145,7 +145,7 @@ impl BenchReport {
         json!({"machine": machine, "lines": lines, "met": self.is_met()})
     }
 
-    pub fn render_text(&self, paint: Paint) -> String {
+    pub(crate) fn render_text(&self, paint: Paint) -> String {
         let mut text = paint.title("This machine") + "\n";
         let width = self.machine.iter().map(|(_, name, _)| name.chars().count()).max().unwrap_or_default();
         for (_, name, figure) in &self.machine {

@@ -1,15 +1,25 @@
-//! Parameters from the command line: `k=v`, parsed by the type that is declared for `k`, and a file of them.
+//! The values that a run starts with: its parameters, and the `context` that its expressions read.
+//!
+//! A parameter is parsed by its declared type. Of the context, which has the files of the project and the texts of context
+//! modules, only the names that the plan reads are bound, since they are kept in the journal.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
-use serde_json::{Map, Value};
-use skein_core::ir::Schema;
+use serde_json::{Map, Value, json};
+use skein_core::{ir::Schema, plan::Plan};
 use skein_host::json_text::parse_exact;
 
-use crate::{app_error::AppError, project::source_file};
+use crate::{
+    app_error::AppError,
+    prepare::agent_config,
+    project::{
+        DiskProject,
+        sources::{self, SKIPPED},
+    },
+};
 
 /// Reads the given parameters; `--param` wins over the file. Returns all reasons if some cannot be read.
-pub fn read_parameters(pairs: &[String], file: Option<&Path>, schema: &Schema) -> Result<Value, AppError> {
+pub(crate) fn read_parameters(pairs: &[String], file: Option<&Path>, schema: &Schema) -> Result<Value, AppError> {
     let mut wrong = Vec::new();
     let given = file.map(read_parameter_file).transpose();
     let mut parameters = given.unwrap_or_else(|error| {
@@ -33,7 +43,7 @@ pub fn read_parameters(pairs: &[String], file: Option<&Path>, schema: &Schema) -
 fn read_parameter_file(path: &Path) -> Result<Map<String, Value>, AppError> {
     let shown = path.display();
     let source =
-        source_file::read_source(path, &shown.to_string()).map_err(|error| AppError::usage(error.message.clone()))?;
+        sources::read_source(path, &shown.to_string()).map_err(|error| AppError::usage(error.message.clone()))?;
     match parse_exact(&source.text) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err(AppError::usage(format!("`{shown}` is not a JSON object"))),
@@ -54,10 +64,10 @@ fn parse_parameter(name: &str, text: &str, schema: &Schema) -> Value {
 }
 
 /// Returns true if a workflow with these inputs takes a parameter of this name: it declares it, or takes any.
-pub fn accepts_parameter(inputs: &Schema, name: &str) -> bool {
+pub(crate) fn accepts_parameter(inputs: &Schema, name: &str) -> bool {
     let Some(document) = inputs.document() else { return false };
     let takes_others = match document.get("additionalProperties") {
-        Some(others) => *others != Value::Bool(false),
+        Some(additional) => *additional != Value::Bool(false),
         // An object without declared properties is unrestricted, such as the payload of an event.
         None => document.get("properties").is_none() || document.get("patternProperties").is_some(),
     };
@@ -65,7 +75,7 @@ pub fn accepts_parameter(inputs: &Schema, name: &str) -> bool {
 }
 
 /// Returns a hint on passing a list or an object that was passed as plain text.
-pub fn suggest_json(name: &str, given: &Value, inputs: &Schema) -> Option<String> {
+pub(crate) fn suggest_json(name: &str, given: &Value, inputs: &Schema) -> Option<String> {
     let text = given.get(name)?.as_str()?;
     let items: Vec<&str> = text.split(',').map(str::trim).collect();
     let example = match inputs.property(name)?.get("type")?.as_str()? {
@@ -74,6 +84,81 @@ pub fn suggest_json(name: &str, given: &Value, inputs: &Schema) -> Option<String
         _ => return None,
     };
     Some(format!("pass JSON: `--param '{name}={example}'`"))
+}
+
+/// The name of the list of the project's files.
+const REPO_STRUCTURE: &str = "repo_structure";
+/// The number of files that are listed, and the maximum total length of their paths in bytes.
+const MOST_FILES: usize = 2_000;
+const MOST_BYTES: usize = 64 * 1024;
+/// The maximum depth of folders.
+const DEEPEST: usize = 16;
+
+/// Returns the `context` of a run of this plan, or null if the plan reads none of it.
+pub(crate) fn bind_context(plan: &Plan, project: &DiskProject) -> Value {
+    let (names, whole) = plan.definition.context_reads();
+    if names.is_empty() && !whole {
+        return Value::Null;
+    }
+    let mut values = Map::new();
+    if whole || names.contains(REPO_STRUCTURE) {
+        values.insert(REPO_STRUCTURE.to_owned(), list_repo_files(&project.root));
+    }
+    for entry in &plan.definition.workflows {
+        for reference in &entry.workflow.context.modules {
+            let name = reference.strip_prefix("ctx:").unwrap_or(reference);
+            let module =
+                agent_config::read_context_module(project, reference).filter(|_| whole || names.contains(name));
+            values.extend(module.map(|module| (name.to_owned(), Value::from(module.text))));
+        }
+    }
+    Value::Object(values)
+}
+
+/// Returns the sorted paths of the files of a folder, without those of version control and build tools.
+fn list_repo_files(root: &Path) -> Value {
+    let mut listing = FileList::default();
+    listing.walk_folder(root, "", DEEPEST);
+    json!({"files": listing.files, "truncated": listing.truncated})
+}
+
+#[derive(Debug, Default)]
+struct FileList {
+    files: Vec<String>,
+    bytes: usize,
+    truncated: bool,
+}
+
+impl FileList {
+    fn walk_folder(&mut self, folder: &Path, prefix: &str, depth: usize) {
+        if depth == 0 {
+            self.truncated = true;
+            return;
+        }
+        let mut entries: Vec<_> = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok).collect();
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            let (Ok(name), Ok(kind)) = (entry.file_name().into_string(), entry.file_type()) else { continue };
+            let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}/{name}") };
+            if kind.is_dir() && !SKIPPED.contains(&name.as_str()) {
+                self.walk_folder(&entry.path(), &path, depth - 1);
+            } else if kind.is_file() {
+                self.add_file(path);
+            }
+            if self.truncated && self.files.len() >= MOST_FILES {
+                return;
+            }
+        }
+    }
+
+    fn add_file(&mut self, path: String) {
+        if self.files.len() >= MOST_FILES || self.bytes + path.len() > MOST_BYTES {
+            self.truncated = true;
+            return;
+        }
+        self.bytes += path.len();
+        self.files.push(path);
+    }
 }
 
 #[cfg(test)]

@@ -1,30 +1,41 @@
-//! The list of runs, and one run with its steps and attempts.
+//! Inspection of runs: their list, one run with its steps and attempts, its journal row by row, and its object for
+//! programs.
+//!
+//! Owns the guarantee that the documented fields of that object are always present and have their type: `outputs` is an
+//! object even if there are none. All else is the core's view of the run; fields may be added but are never removed.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use serde::Serialize;
 use serde_json::{Value, json};
-use skein_core::{engine::format_utc, ids::RunId, ir::RunStatus, plan::Plan, time::Timestamp, view::CostView};
+use skein_core::{
+    engine::{JournalBatch, JournalError, RunState, format_utc},
+    ids::RunId,
+    ir::RunStatus,
+    plan::Plan,
+    time::Timestamp,
+    view::{self, CostView, RunView},
+};
 use skein_dialects::DurationUnits;
 use skein_host::{
     clock::Clock,
     run_settings::RunSettings,
     store::{RunList, Store},
+    workspace::ROOT_PARAMETER,
 };
-
-pub use skein_host::store::{RunHead, RunOwner, RunRow};
 
 use crate::{
     app::App,
     app_error::AppError,
-    prepare::context,
+    prepare::run_folders,
     runs::{
-        attempt_logs::{AttemptLogReader, AttemptLogs, AttemptSelector, LogFile},
-        file_changes::FileChangeWatcher,
-        follow::{self, FollowEnd, FollowInbox, RunFeed, RunFrontEnd},
-        run_json::run_to_json,
+        follow::{self, FileChangeWatcher, FollowEnd, FollowInbox, RunFeed, RunFrontEnd},
+        logs::{AttemptLogReader, AttemptLogs, AttemptSelector, LogFile},
     },
     state::{StateHandle, refuse_shortened, shortened_warnings},
 };
+
+pub use skein_host::store::{RunHead, RunOwner, RunRow};
 
 /// Selects runs.
 #[derive(Debug, Clone)]
@@ -208,14 +219,14 @@ impl InspectedRun {
     /// Returns the reason why a queued run does not start.
     pub fn explain_queued(&self) -> Option<String> {
         (self.row.head.status == RunStatus::Queued)
-            .then(|| context::explain_queued(&self.state, &self.row, &self.plan))
+            .then(|| run_folders::explain_queued(&self.state, &self.row, &self.plan))
             .flatten()
     }
 
     /// Returns the object of the run, with its attempts, and their logs on request.
     pub fn to_json(&self, with_logs: bool) -> Result<Value, AppError> {
-        let (plan, state) = self.state.load_run(&self.row)?;
-        let mut object = run_to_json(&plan, &state, &self.warnings);
+        let run = self.state.load_run(&self.row)?;
+        let mut object = run_to_json(run.plan(), run.state(), &self.warnings);
         object["run_id"] = json!(self.row.run);
         object["attempts"] = self.read_attempts()?.all.iter().map(AttemptLogReader::to_json).collect();
         if let Some(why) = self.explain_queued() {
@@ -241,7 +252,7 @@ pub fn follow_run(app: &App, run: &str, front_end: &dyn RunFrontEnd) -> Result<(
 }
 
 /// Parses a time and formats it in UTC, so that times can be compared as text.
-pub fn parse_past_time(text: &str) -> Result<String, AppError> {
+pub(crate) fn parse_past_time(text: &str) -> Result<String, AppError> {
     if let Ok(ago) = DurationUnits::All.parse(text) {
         let now = Clock::default().now().0;
         return Ok(format_utc(Timestamp(now.saturating_sub(i64::try_from(ago.0).unwrap_or(i64::MAX)))));
@@ -256,4 +267,109 @@ pub fn parse_past_time(text: &str) -> Result<String, AppError> {
     }
     let hint = "a date such as 2026-11-16, a time such as 2026-11-16T08:00:00Z, or how long ago, such as 24h";
     Err(AppError::usage(format!("`{text}` is not a valid time")).with_hint(hint))
+}
+
+/// The journal of a run that is being read.
+#[derive(Debug)]
+pub struct RunJournal {
+    state: StateHandle,
+    row: RunRow,
+    pub plan: Plan,
+}
+
+/// Opens the journal of a run; none or `-`: of the newest.
+pub fn open_journal(app: &App, run: Option<&str>) -> Result<RunJournal, AppError> {
+    let (state, row) = app.open_run_or_newest(run)?;
+    let plan = state.load_plan(&row)?;
+    Ok(RunJournal { state, row, plan })
+}
+
+impl RunJournal {
+    pub fn run(&self) -> &RunId {
+        &self.row.run
+    }
+
+    /// Passes on the rows one by one, because a journal can be long.
+    pub fn read_rows(&self, mut each: impl FnMut(&JournalBatch) -> Result<(), JournalError>) -> Result<(), AppError> {
+        let mut broken = None;
+        self.state.store.read_journal(&self.row.run, 0, &mut |batch| {
+            broken = each(&batch).err();
+            broken.is_none()
+        })?;
+        let refuse = |error| format!("the journal of `{}` cannot be read: {error}", self.row.run);
+        broken.map_or(Ok(()), |error: JournalError| Err(AppError::store(refuse(error))))
+    }
+}
+
+/// Returns the object of a run in its present state, with the warnings about its workflow, if it has any.
+pub fn run_to_json(plan: &Plan, state: &RunState, warnings: &[Value]) -> Value {
+    let view = view::view_run(plan, state);
+    let mut object = view_to_json(&view);
+    object["parameters"] = run_parameters(plan);
+    let conditions = run_conditions(&view);
+    if !conditions.is_empty() {
+        object["conditions"] = json!(conditions);
+    }
+    if !warnings.is_empty() {
+        object["diagnostics"] = Value::from(warnings);
+    }
+    object
+}
+
+fn view_to_json(view: &RunView) -> Value {
+    let mut object = serde_json::to_value(view).expect("the keys of a view are texts");
+    fill_outputs(&mut object);
+    let steps = object.get_mut("steps").and_then(Value::as_array_mut);
+    steps.into_iter().flatten().for_each(fill_outputs);
+    object
+}
+
+/// Returns the parameters of a run, without the folder that the host adds for files.
+fn run_parameters(plan: &Plan) -> Value {
+    let mut parameters = (*plan.parameters).clone();
+    if let Some(object) = parameters.as_object_mut() {
+        object.remove(ROOT_PARAMETER);
+    }
+    parameters
+}
+
+/// Replaces missing outputs by an empty object.
+fn fill_outputs(object: &mut Value) {
+    if let Some(outputs) = object.get_mut("outputs").filter(|outputs| outputs.is_null()) {
+        *outputs = json!({});
+    }
+}
+
+/// A condition, as in the status of a resource.
+#[derive(Debug, Serialize)]
+pub struct RunCondition {
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    pub status: &'static str,
+    pub reason: &'static str,
+    pub message: String,
+    #[serde(rename = "lastTransitionTime")]
+    pub last_transition: Option<String>,
+}
+
+/// Returns the conditions of a run; none if its workflow is no resource.
+pub fn run_conditions(view: &RunView) -> Vec<RunCondition> {
+    let (kind, reason) = match view.status {
+        _ if !view.workflow.is_resource => return Vec::new(),
+        RunStatus::Undone => ("RolledBack", "CompensationCompleted"),
+        RunStatus::UndoFailed => ("PartialRollback", "CompensationFailed"),
+        _ => return Vec::new(),
+    };
+    let last_transition = view.finished_at.clone();
+    vec![RunCondition { kind, status: "True", reason, message: describe_undo(view), last_transition }]
+}
+
+/// Returns a text with the steps that were undone, and those that were not.
+fn describe_undo(view: &RunView) -> String {
+    let listed = |steps: &[String]| if steps.is_empty() { "nothing".to_owned() } else { steps.join(", ") };
+    let undo = view.undo.clone().unwrap_or_default();
+    match undo.not_undone.is_empty() {
+        true => format!("undone: {}", listed(&undo.undone)),
+        false => format!("undone: {}; not undone: {}", listed(&undo.undone), listed(&undo.not_undone)),
+    }
 }

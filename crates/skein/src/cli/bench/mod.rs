@@ -1,36 +1,70 @@
-//! Benchmarks of Skein on this machine, compared with the machine's own speed in the same minute.
+//! `skein bench`: measures the speed of Skein on this machine, compared with the machine's own speed in the same minute.
 //!
-//! Owns the list of measurements, their number of rounds, and the goals. The work is done by `skein_host::bench`, or by
-//! this program in a process of its own. Other load on the machine affects both sides, so the ratios mean more than the
-//! times.
+//! Owns the list of measurements, their number of rounds, the goals, and the folder for measurements. The work is done by
+//! `skein_host::bench`, or by this program in a process of its own. Other load on the machine affects both sides, so the
+//! ratios mean more than the times.
 
-mod folder;
+mod child_process;
 mod measurement;
-mod resume;
-mod startup;
 
 use std::{
-    fs,
+    fs::{self, DirBuilder, File, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use clap::Args;
+use rustix::fs::{FlockOperation, flock};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use skein_app::{app::App, app_error::AppError};
 use skein_core::plan::Plan;
 use skein_host::bench::{self, BenchError};
 
-pub use self::{
-    folder::{BenchFolder, BenchFolderError},
-    measurement::BenchReport,
-    resume::leave_runs,
-};
+use self::measurement::{BenchGoal, BenchMeasurement, BenchReport, BenchUnit};
+use crate::{exit::Exit, render::output::CliOutput};
 
-use self::measurement::{BenchGoal, BenchMeasurement, BenchUnit};
+#[derive(Debug, Args)]
+#[group(skip)]
+pub(super) struct BenchArguments {
+    /// Measure less, to check that it works; the figures mean little.
+    #[arg(long)]
+    quick: bool,
+    /// Exit with status 4 if a goal is missed.
+    #[arg(long)]
+    check: bool,
+    /// Internal: start runs and wait to be killed.
+    #[arg(long, hide = true, requires = "runs")]
+    leave: Option<String>,
+    #[arg(long, hide = true)]
+    runs: Option<usize>,
+}
+
+pub(super) fn run(arguments: &BenchArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+    let state = app.state_path();
+    if let (Some(what), Some(runs)) = (&arguments.leave, arguments.runs) {
+        let left = child_process::leave_runs(&state, what, runs);
+        return left.map(|()| Exit::Done).map_err(|error| AppError::store(error.to_string()));
+    }
+    let folder = BenchFolder::new(&state)?;
+    remove_when_stopped(folder.path.clone())
+        .map_err(|error| AppError::bug(format!("cannot install signal handlers: {error}")))?;
+    let sizes = if arguments.quick { BenchScale::QUICK } else { BenchScale::FULL };
+    let report =
+        measure_all(&folder.path, &sizes).map_err(|error| AppError::store(format!("the benchmark failed: {error}")))?;
+    output.print_result(|| report.to_json(), || report.render_text(output.paint));
+    Ok(if arguments.check && !report.is_met() { Exit::Failed } else { Exit::Done })
+}
 
 type BenchResult<T> = Result<T, BenchError>;
 
 /// The sizes of the measurements.
 #[derive(Debug, Clone, Copy)]
-pub struct BenchScale {
+struct BenchScale {
     /// The number of rounds; the best counts.
     rounds: usize,
     chain: usize,
@@ -41,9 +75,9 @@ pub struct BenchScale {
 
 impl BenchScale {
     /// The sizes that the goals refer to.
-    pub const FULL: BenchScale = BenchScale { rounds: 5, chain: 100, width: 1_000, runs: 1_000, workers: 200 };
+    const FULL: BenchScale = BenchScale { rounds: 5, chain: 100, width: 1_000, runs: 1_000, workers: 200 };
     /// Small sizes to check that everything can be measured.
-    pub const QUICK: BenchScale = BenchScale { rounds: 1, chain: 10, width: 20, runs: 20, workers: 10 };
+    const QUICK: BenchScale = BenchScale { rounds: 1, chain: 10, width: 20, runs: 20, workers: 10 };
 }
 
 /// Numbers of concurrent workers.
@@ -63,7 +97,7 @@ struct MachineBaseline {
 }
 
 /// Makes all measurements in a folder that is emptied now and then.
-pub fn measure_all(folder: &Path, sizes: &BenchScale) -> BenchResult<BenchReport> {
+fn measure_all(folder: &Path, sizes: &BenchScale) -> BenchResult<BenchReport> {
     let mut lines = Vec::new();
     let mut machine = MachineBaseline::measure(folder, sizes)?;
     let (chain, fan_out, short) =
@@ -89,8 +123,8 @@ pub fn measure_all(folder: &Path, sizes: &BenchScale) -> BenchResult<BenchReport
     for (at, at_once) in AT_ONCE.into_iter().enumerate() {
         lines.push(measure_workers(folder, sizes, &mut machine, at, at_once)?);
     }
-    lines.extend(startup::measure_startup(folder, sizes.rounds, machine.spawn)?);
-    lines.extend(resume::measure_resume(folder, sizes, machine.commit)?);
+    lines.extend(child_process::measure_startup(folder, sizes.rounds, machine.spawn)?);
+    lines.extend(child_process::measure_resume(folder, sizes, machine.commit)?);
     Ok(BenchReport { machine: machine.baseline_rows(), lines })
 }
 
@@ -189,4 +223,76 @@ fn unused_path(folder: &Path, name: &str) -> BenchResult<PathBuf> {
 /// Returns the seconds per operation.
 fn seconds_each(took: Duration, count: usize) -> f64 {
     took.as_secs_f64() / count as f64
+}
+
+/// The folder for measurements, on the disk where runs are kept, because that disk is measured. It is removed when this
+/// value is dropped. Its owner holds a lock, which distinguishes it from a folder
+/// that a killed process left.
+#[derive(Debug)]
+struct BenchFolder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl BenchFolder {
+    /// Creates the folder in the state folder, or next to the path where that would be.
+    fn new(state: &Path) -> Result<BenchFolder, AppError> {
+        let state = std::path::absolute(state).unwrap_or_else(|_| state.to_owned());
+        let path = match state.is_dir() {
+            true => state.join("bench"),
+            false => {
+                let there = state.ancestors().skip(1).find(|path| path.is_dir());
+                there.unwrap_or(Path::new("/")).join(".skein-bench")
+            }
+        };
+        let lock = lock_empty_folder(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => {
+                AppError::refused("another benchmark is running here, and two at once would disturb each other")
+                    .with_hint("try again when it has ended")
+            }
+            _ => AppError::store(format!("`{}` cannot be used: {error}", path.display()))
+                .with_hint("choose another place with `--state DIR` or `SKEIN_STATE`"),
+        })?;
+        Ok(BenchFolder { path, _lock: lock })
+    }
+}
+
+/// Creates or empties the folder, and locks it.
+fn lock_empty_folder(path: &Path) -> io::Result<File> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let name = path.join("lock");
+    let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&name)?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    for entry in fs::read_dir(path)? {
+        let left = entry?.path();
+        match left.is_dir() {
+            true => fs::remove_dir_all(left)?,
+            false if left != name => fs::remove_file(left)?,
+            false => {}
+        }
+    }
+    Ok(lock)
+}
+
+impl Drop for BenchFolder {
+    fn drop(&mut self) {
+        // Files that cannot be removed now are removed when the next folder is created.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Removes the folder also when the command is stopped by a signal.
+fn remove_when_stopped(folder: PathBuf) -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let body = move || {
+        if signals.forever().next().is_some() {
+            // Other threads write to it until the process has ended, so removal is tried twice.
+            let _ = fs::remove_dir_all(&folder).or_else(|_| fs::remove_dir_all(&folder));
+            std::process::exit(i32::from(Exit::Stopped as u8));
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(body).map(drop)
 }

@@ -1,11 +1,17 @@
-//! Search below a folder for files that may be workflows, and for the definitions that workflows name.
+//! Source files of a project: the search below a folder for files that may be workflows or definitions, and their reading,
+//! which takes only regular files up to the maximum size of a source.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::{self, Read},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use crate::project::{catalog::check, source_file};
+use skein_core::limits;
+use skein_dialects::{Diagnostic, SourceFile, load_source};
+
+use crate::project::catalog::check;
 
 /// Folders with files of other programs, or of Skein.
 pub const SKIPPED: &[&str] = &[".git", ".skein", "node_modules", "target", "__pycache__", ".venv"];
@@ -16,7 +22,7 @@ const MOST: usize = 100_000;
 
 /// The files that a search found, and the folders that it could not read.
 #[derive(Debug, Default)]
-pub struct SourceSearchResult {
+pub(crate) struct SourceSearchResult {
     pub files: Vec<PathBuf>,
     /// Files that define tools, drivers, actions and routines.
     pub described: Vec<PathBuf>,
@@ -26,7 +32,7 @@ pub struct SourceSearchResult {
 
 /// Finds all files below a folder that may be workflows, sorted. Links are not followed: they could lead out of the
 /// folder, or form a cycle.
-pub fn find_sources(folder: &Path) -> SourceSearchResult {
+pub(crate) fn find_sources(folder: &Path) -> SourceSearchResult {
     let mut found = SourceSearchResult::default();
     found.walk_folder(folder, DEEPEST);
     found.files.sort();
@@ -41,7 +47,7 @@ impl SourceSearchResult {
                 return self.add_missed(folder, format!("it is more than {DEEPEST} folders deep"));
             }
             Ok(entries) => entries,
-            Err(error) => return self.add_missed(folder, source_file::describe_io_error(&error)),
+            Err(error) => return self.add_missed(folder, describe_io_error(&error)),
         };
         for entry in entries.filter_map(Result::ok) {
             if self.files.len() + self.described.len() >= MOST {
@@ -72,4 +78,34 @@ fn may_be_workflow(path: &Path) -> bool {
         return !["yaml", "yml", "json"].iter().any(|ending| path.with_extension(ending).exists());
     }
     has("yaml") || has("yml") || has("json")
+}
+
+/// Reads a source, under the name that is shown to people.
+pub fn read_source(path: &Path, name: &str) -> Result<Arc<SourceFile>, Box<Diagnostic>> {
+    load_source(name, read_bytes(path)).map_err(Box::new)
+}
+
+/// Reads a file, up to one byte more than the maximum size of a source, so that a longer file is detected.
+fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
+    // Opening a named pipe would wait for a writer.
+    let kind = fs::metadata(path).map_err(|error| describe_io_error(&error))?;
+    if kind.is_dir() {
+        return Err("it is a folder".to_owned());
+    }
+    if !kind.is_file() {
+        return Err("it is not a regular file".to_owned());
+    }
+    let most = u64::try_from(limits::SOURCE_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+    let mut bytes = Vec::with_capacity(usize::try_from(kind.len().min(most)).unwrap_or_default());
+    let read = File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
+    read.map(|_| bytes).map_err(|error| describe_io_error(&error))
+}
+
+/// Returns the text of an operating system error without its number.
+pub(crate) fn describe_io_error(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        io::ErrorKind::PermissionDenied => "reading it is not permitted".to_owned(),
+        _ => error.to_string(),
+    }
 }

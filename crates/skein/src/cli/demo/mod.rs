@@ -1,27 +1,30 @@
 //! `skein demo`: a small workflow that is killed halfway and resumed, to demonstrate durable execution.
 //!
-//! Owns the sequence of acts. All output is that of the real commands; `verify` checks every claim before it is made,
-//! and one claim that does not hold fails the demonstration. `processes` starts the processes, `files` creates the
-//! folder, `narration` has the texts.
+//! Owns the sequence of acts, and the folder, which is a project of its own and temporary unless it is to be kept. All
+//! output is that of the real commands; `verify` checks every claim before it is made, and one claim that does not hold
+//! fails the demonstration. `processes` starts the processes, `narration` has the texts.
 
-mod files;
 mod narration;
 mod processes;
 mod verify;
 
 use std::{
+    fs::{self, DirBuilder},
     io::{self, IsTerminal},
-    os::unix::process::ExitStatusExt,
+    os::unix::{fs::DirBuilderExt, process::ExitStatusExt},
     path::{Path, PathBuf},
 };
 
+use clap::Args;
 use serde_json::{Value, json};
 use skein_app::{
     app_error::{AppError, AppErrorKind},
-    prepare::enforcement,
+    init::create_file,
+    prepare::probe,
     state,
 };
 use skein_core::engine::{AttemptId, AttemptRole};
+use skein_host::host::new_run_id;
 
 use self::{
     narration::DemoNarrator,
@@ -30,7 +33,7 @@ use self::{
 };
 use crate::{
     exit::Exit,
-    render::{output::CliOutput, prompt},
+    render::{follow, output::CliOutput},
 };
 
 /// The gate of the workflow.
@@ -38,18 +41,23 @@ const GATE: &str = "ask/agree";
 /// The number of the signal that kills.
 const SIGKILL: i32 = 9;
 
-/// The options of the demonstration.
-#[derive(Debug)]
-pub struct DemoOptions {
-    /// Answers the gate automatically, also on a terminal.
-    pub yes: bool,
-    pub keep: bool,
-    pub folder: Option<PathBuf>,
+#[derive(Debug, Args)]
+#[group(skip)]
+pub(super) struct DemoArguments {
+    /// Answer the gate without asking, also on a terminal.
+    #[arg(long)]
+    yes: bool,
+    /// Keep the folder afterwards.
+    #[arg(long)]
+    keep: bool,
+    /// Folder for the demo, which is kept afterwards; default: a temporary folder.
+    #[arg(long = "in", value_name = "DIR")]
+    folder: Option<PathBuf>,
 }
 
 /// The reason why the demonstration failed.
 #[derive(Debug)]
-pub enum DemoError {
+pub(super) enum DemoError {
     Stopped,
     Refused(AppError),
     /// A claim did not hold.
@@ -60,22 +68,24 @@ impl DemoError {
     fn broken(why: impl Into<String>) -> DemoError {
         DemoError::Broken(why.into())
     }
+}
 
-    fn from_io(error: &io::Error) -> DemoError {
+impl From<io::Error> for DemoError {
+    fn from(error: io::Error) -> DemoError {
         DemoError::Broken(format!("system error: {error}"))
     }
 }
 
 /// Runs the demonstration from start to end.
-pub fn run_demo(options: &DemoOptions, output: CliOutput) -> Result<Exit, AppError> {
-    let processes = DemoProcesses::new(output.is_json()).map_err(|error| DemoError::from_io(&error));
-    let made = processes.and_then(|processes| Ok((processes, files::create_demo_folder(options.folder.as_deref())?)));
+pub(super) fn run(arguments: &DemoArguments, output: CliOutput) -> Result<Exit, AppError> {
+    let processes = DemoProcesses::new(output.is_json()).map_err(DemoError::from);
+    let made = processes.and_then(|processes| Ok((processes, create_demo_folder(arguments.folder.as_deref())?)));
     let (processes, folder) = match made {
         Ok(made) => made,
         Err(trouble) => return Err(to_app_error(trouble, None, output)),
     };
-    let kept = options.keep || options.folder.is_some();
-    match DemoSession::new(processes, &folder, options, kept, output).run_acts() {
+    let kept = arguments.keep || arguments.folder.is_some();
+    match DemoSession::new(processes, &folder, arguments, kept, output).run_acts() {
         Ok(()) => {
             remove_folder(&folder, kept);
             Ok(Exit::Done)
@@ -133,12 +143,12 @@ impl DemoSession {
     fn new(
         mut processes: DemoProcesses,
         folder: &Path,
-        options: &DemoOptions,
+        arguments: &DemoArguments,
         kept: bool,
         output: CliOutput,
     ) -> DemoSession {
         processes.set_folder(folder);
-        let asks = !options.yes && prompt::is_interactive(output) && enforcement::is_fully_enforced();
+        let asks = !arguments.yes && follow::is_interactive(output) && probe::is_fully_enforced();
         DemoSession { folder: folder.to_owned(), processes, asks, kept, narrator: DemoNarrator(output) }
     }
 
@@ -278,7 +288,7 @@ impl DemoSession {
         loop {
             match self.processes.next_event(until)? {
                 DemoEvent::Value(pid, line) if pid == from && matches(&line) => return Ok(line),
-                heard => check_engine_alive(&heard, engine)?,
+                event => check_engine_alive(&event, engine)?,
             }
         }
     }
@@ -305,8 +315,8 @@ fn is_cut_start(event: &Value) -> bool {
         && attempt.is_some_and(|attempt| attempt.role == AttemptRole::Main && attempt.iteration == CUT.1)
 }
 
-fn check_engine_alive(heard: &DemoEvent, engine: u32) -> Result<(), DemoError> {
-    match heard {
+fn check_engine_alive(event: &DemoEvent, engine: u32) -> Result<(), DemoError> {
+    match event {
         DemoEvent::Ended(pid) if *pid == engine => Err(DemoError::broken("the run ended before it could be killed")),
         _ => Ok(()),
     }
@@ -315,4 +325,37 @@ fn check_engine_alive(heard: &DemoEvent, engine: u32) -> Result<(), DemoError> {
 fn unexpected_exit(command: &str, code: Option<i32>) -> DemoError {
     let how = code.map_or_else(|| "by a signal".to_owned(), |code| format!("with exit status {code}"));
     DemoError::Broken(format!("`skein {command}` ended {how}"))
+}
+
+macro_rules! template {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../../../templates/demo/", $name)))
+    };
+}
+
+/// The files of the project, with their contents.
+const FILES: [(&str, &str); 3] = [template!("demo.yaml"), template!("agree.yaml"), template!("skein.toml")];
+
+/// Creates the folder, with the project in it.
+fn create_demo_folder(wanted: Option<&Path>) -> Result<PathBuf, DemoError> {
+    let folder =
+        wanted.map_or_else(|| std::env::temp_dir().join(format!("skein-demo-{}", new_run_id())), Path::to_owned);
+    let failed =
+        |error| DemoError::Refused(AppError::refused(format!("`{}` cannot be created: {error}", folder.display())));
+    if wanted.is_some() && folder.exists() {
+        let mut entries = fs::read_dir(&folder).map_err(failed)?;
+        if entries.next().is_some() {
+            let message =
+                format!("`{}` is not empty, and the demonstration needs a folder of its own", folder.display());
+            let hint = "name one that is empty, or that does not exist";
+            return Err(DemoError::Refused(AppError::refused(message).with_hint(hint)));
+        }
+    } else {
+        DirBuilder::new().recursive(wanted.is_some()).mode(0o700).create(&folder).map_err(failed)?;
+    }
+    let folder = fs::canonicalize(&folder).map_err(failed)?;
+    for (name, text) in FILES {
+        create_file(&folder.join(name), text).map_err(failed)?;
+    }
+    Ok(folder)
 }

@@ -22,7 +22,7 @@ use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
-use skein_app::{runs::file_changes::FileChangeWatcher, state};
+use skein_app::{runs::follow::FileChangeWatcher, state};
 use skein_host::process::{self, LeftoverProcess, StateMark};
 
 use super::DemoError;
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An event of the demonstration.
 #[derive(Debug)]
-pub enum DemoEvent {
+pub(super) enum DemoEvent {
     /// A JSON value that a process printed.
     Value(u32, Value),
     /// A process has ended. It is not reaped yet.
@@ -44,32 +44,32 @@ pub enum DemoEvent {
 }
 
 #[derive(Debug)]
-pub struct DemoProcesses {
+pub(super) struct DemoProcesses {
     folder: PathBuf,
     program: PathBuf,
     /// True if the output of the commands is hidden.
     quiet: bool,
-    tell: Sender<DemoEvent>,
-    heard: Receiver<DemoEvent>,
+    sender: Sender<DemoEvent>,
+    events: Receiver<DemoEvent>,
     alive: BTreeMap<u32, Child>,
 }
 
 impl DemoProcesses {
     /// Starts to handle signals, and becomes the parent of orphaned descendants.
-    pub fn new(quiet: bool) -> io::Result<DemoProcesses> {
+    pub(super) fn new(quiet: bool) -> io::Result<DemoProcesses> {
         process::become_subreaper();
-        let (tell, heard) = channel();
+        let (sender, events) = channel();
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-        let stop = tell.clone();
+        let stop = sender.clone();
         spawn_thread("signals", move || {
             signals.forever().take_while(|_| stop.send(DemoEvent::Stop).is_ok()).for_each(drop);
         })?;
         let program = std::env::current_exe()?;
-        Ok(DemoProcesses { folder: PathBuf::new(), program, quiet, tell, heard, alive: BTreeMap::new() })
+        Ok(DemoProcesses { folder: PathBuf::new(), program, quiet, sender, events, alive: BTreeMap::new() })
     }
 
     /// Sets the working directory of the processes.
-    pub fn set_folder(&mut self, folder: &Path) {
+    pub(super) fn set_folder(&mut self, folder: &Path) {
         self.folder = folder.to_owned();
     }
 
@@ -80,7 +80,7 @@ impl DemoProcesses {
     }
 
     /// Starts a command whose output is shown, as at a terminal.
-    pub fn start_command(&mut self, words: &[&str], asks: bool) -> Result<u32, DemoError> {
+    pub(super) fn start_command(&mut self, words: &[&str], asks: bool) -> Result<u32, DemoError> {
         let mut command = self.build_command(words);
         if asks {
             command.stdin(Stdio::inherit());
@@ -92,41 +92,41 @@ impl DemoProcesses {
     }
 
     /// Starts a command that prints JSON; each value becomes an event.
-    pub fn start_listener(&mut self, words: &[&str], format: &str) -> Result<u32, DemoError> {
+    pub(super) fn start_listener(&mut self, words: &[&str], format: &str) -> Result<u32, DemoError> {
         let mut command = self.build_command(words);
         command.args(["--format", format]).stdout(Stdio::piped()).stderr(Stdio::null());
         let (pid, printed) = self.spawn_process(command)?;
-        let tell = self.tell.clone();
+        let sender = self.sender.clone();
         let each = move || {
             let values =
                 printed.into_iter().flat_map(|from| Deserializer::from_reader(BufReader::new(from)).into_iter());
             for value in values.map_while(Result::ok) {
-                if tell.send(DemoEvent::Value(pid, value)).is_err() {
+                if sender.send(DemoEvent::Value(pid, value)).is_err() {
                     return;
                 }
             }
         };
-        spawn_thread("values", each).map_err(|error| DemoError::from_io(&error))?;
+        spawn_thread("values", each)?;
         Ok(pid)
     }
 
     fn spawn_process(&mut self, mut command: Command) -> Result<(u32, Option<ChildStdout>), DemoError> {
-        let mut child = command.spawn().map_err(|error| DemoError::from_io(&error))?;
+        let mut child = command.spawn()?;
         let (pid, printed) = (child.id(), child.stdout.take());
         let held = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
         self.alive.insert(pid, child);
-        let held: OwnedFd = held.map_err(|error| DemoError::from_io(&error.into()))?;
-        let tell = self.tell.clone();
+        let held: OwnedFd = held.map_err(io::Error::from)?;
+        let sender = self.sender.clone();
         let until_end = move || {
             while poll(&mut [PollFd::new(&held, PollFlags::IN)], None).is_err() {}
-            let _ = tell.send(DemoEvent::Ended(pid));
+            let _ = sender.send(DemoEvent::Ended(pid));
         };
-        spawn_thread("end", until_end).map_err(|error| DemoError::from_io(&error))?;
+        spawn_thread("end", until_end)?;
         Ok((pid, printed))
     }
 
     /// Returns the JSON value that a short command prints.
-    pub fn query_json(&mut self, words: &[&str]) -> Result<Value, DemoError> {
+    pub(super) fn query_json(&mut self, words: &[&str]) -> Result<Value, DemoError> {
         let (pid, until) = (self.start_listener(words, "json")?, patience_deadline());
         let mut ended = false;
         loop {
@@ -147,23 +147,23 @@ impl DemoProcesses {
     }
 
     /// Sends an event for each write in the folder from now on.
-    pub fn watch_folder(&self) -> Result<(), DemoError> {
-        let changes = FileChangeWatcher::new().map_err(|error| DemoError::from_io(&error))?;
+    pub(super) fn watch_folder(&self) -> Result<(), DemoError> {
+        let changes = FileChangeWatcher::new()?;
         changes.add_folder(&self.folder);
-        let tell = self.tell.clone();
+        let sender = self.sender.clone();
         let each = move || {
-            while tell.send(DemoEvent::Written).is_ok() {
+            while sender.send(DemoEvent::Written).is_ok() {
                 changes.wait_for_change();
             }
         };
-        spawn_thread("written", each).map_err(|error| DemoError::from_io(&error))
+        Ok(spawn_thread("written", each)?)
     }
 
     /// Returns the next event until the deadline. A signal to stop is returned as an error.
-    pub fn next_event(&self, until: Instant) -> Result<DemoEvent, DemoError> {
-        match self.heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
+    pub(super) fn next_event(&self, until: Instant) -> Result<DemoEvent, DemoError> {
+        match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(DemoEvent::Stop) => Err(DemoError::Stopped),
-            Ok(heard) => Ok(heard),
+            Ok(event) => Ok(event),
             Err(RecvTimeoutError::Timeout) => {
                 Err(DemoError::broken("an expected event did not happen within a minute"))
             }
@@ -172,11 +172,11 @@ impl DemoProcesses {
     }
 
     /// Waits until a command ends. There is no time limit for people.
-    pub fn wait_for_end(&mut self, pid: u32, asks: bool) -> Result<ExitStatus, DemoError> {
+    pub(super) fn wait_for_end(&mut self, pid: u32, asks: bool) -> Result<ExitStatus, DemoError> {
         let until = patience_deadline();
         loop {
-            let heard = if asks { self.heard.recv().unwrap_or(DemoEvent::Stop) } else { self.next_event(until)? };
-            match heard {
+            let event = if asks { self.events.recv().unwrap_or(DemoEvent::Stop) } else { self.next_event(until)? };
+            match event {
                 DemoEvent::Ended(other) if other == pid => return self.wait_process(pid),
                 DemoEvent::Stop => return Err(DemoError::Stopped),
                 _ => {}
@@ -185,9 +185,9 @@ impl DemoProcesses {
     }
 
     /// Kills a process, and returns its exit status.
-    pub fn kill_process(&mut self, pid: u32) -> Result<ExitStatus, DemoError> {
+    pub(super) fn kill_process(&mut self, pid: u32) -> Result<ExitStatus, DemoError> {
         if let Some(child) = self.alive.get_mut(&pid) {
-            child.kill().map_err(|error| DemoError::from_io(&error))?;
+            child.kill()?;
         }
         self.wait_process(pid)
     }
@@ -195,11 +195,11 @@ impl DemoProcesses {
     fn wait_process(&mut self, pid: u32) -> Result<ExitStatus, DemoError> {
         let child = self.alive.remove(&pid);
         let mut child = child.ok_or_else(|| DemoError::broken(format!("process {pid} is not known")))?;
-        child.wait().map_err(|error| DemoError::from_io(&error))
+        Ok(child.wait()?)
     }
 
     /// Finds living workers of runs in the folder.
-    pub fn find_workers(&self) -> Vec<LeftoverProcess> {
+    pub(super) fn find_workers(&self) -> Vec<LeftoverProcess> {
         let mark = StateMark::from_directory(&self.folder.join(state::NAME)).ok();
         mark.map(|mark| process::find_leftovers(&mark, &[], |_| true)).unwrap_or_default()
     }
@@ -216,7 +216,7 @@ impl Drop for DemoProcesses {
 }
 
 /// Returns the deadline for an event that is expected now.
-pub fn patience_deadline() -> Instant {
+pub(super) fn patience_deadline() -> Instant {
     Instant::now() + PATIENCE
 }
 
