@@ -52,7 +52,8 @@ pub const EVENTS_WARN: u64 = 100_000;
 pub const EVENTS: u64 = 1_000_000;
 pub const VALUE_BYTES_WARN: usize = 256 * KIB;
 pub const VALUE_BYTES: usize = 2 * MIB;
-/// JSON levels of a value.
+/// JSON levels of a value. Otherwise objects built around earlier results could grow, iteration by iteration, into a
+/// value that can be written but not read back.
 pub const VALUE_DEPTH: usize = 100;
 /// Steps that the check of one value against one schema may take, each of at most about a microsecond.
 pub const SCHEMA_STEPS: u64 = 1_000_000;
@@ -84,11 +85,16 @@ pub const SURVEY_BYTES: u64 = GIB;
 pub const REPOSITORY_NAMES: usize = 1_000_000;
 
 // Expressions.
+/// Bytes of one condition, or of the inside of one `${{ }}`.
 pub const EXPRESSION_BYTES: usize = 4 * KIB;
+/// Nesting of operators, calls and brackets. A single leaf has depth 1.
 pub const EXPRESSION_DEPTH: usize = 32;
+/// Units of work that one evaluation may spend. One unit pays for visiting a node, for 256 bytes of text compared,
+/// searched, joined or written, for 16 elements visited, or for 8 values parsed from JSON.
 pub const EXPRESSION_FUEL: u64 = 10_000;
+/// Bytes of the compact JSON of a result, and of any intermediate text.
 pub const EXPRESSION_RESULT: usize = MIB;
-/// All the text around and inside the expressions of one string.
+/// All the text around and inside the expressions of one string. Instructions are templates too.
 pub const EXPRESSION_TEXT: usize = MIB;
 /// An expression that could never be evaluated within the fuel is refused when it is parsed.
 pub const EXPRESSION_NODES: usize = EXPRESSION_FUEL as usize;

@@ -6,8 +6,10 @@ use skein_core::{
     plan::Plan,
 };
 
-use crate::rule_monitor::RuleMonitor;
-use crate::violation::{RuleResult, RuleViolation};
+use crate::{
+    rule_monitor::RuleMonitor,
+    violation::{RuleResult, RuleViolation},
+};
 
 /// An action on the driver.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,5 +1,5 @@
-//! Owns tokens, their positions, and splitting expression text into them. Does not know the grammar or the namespaces, only which names may
-//! contain digits.
+//! Owns tokens, their positions, and splitting expression text into them. Does not know the grammar or the namespaces,
+//! only which names may contain digits.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Number;
@@ -7,7 +7,7 @@ use serde_json::Number;
 use super::{
     ast::CompareOp,
     literal,
-    parse_error::{ExprParseError, ExprParseErrorKind, UnsupportedSyntax},
+    parse::{ExprParseError, ExprParseErrorKind, UnsupportedSyntax},
 };
 
 /// Byte offsets, start inclusive and end exclusive, into the text that was parsed.

@@ -7,7 +7,7 @@ use serde_json::{Number, Value};
 
 use super::{
     lex::{ExprSpan, continues_name},
-    parse_error::{ExprParseError, ExprParseErrorKind},
+    parse::{ExprParseError, ExprParseErrorKind},
 };
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -16,10 +16,11 @@ use super::{
     ast::{Expr, ExprNode, ReferenceRoot, StepProperty},
     lex::{DottedPath, ExprSpan},
     literal::LiteralValue,
-    parse::{ExprDialect, bad_path_error, build_reference, build_step_reference, unknown_name_error},
-    parse_error::{ExprParseError, ExprParseErrorKind},
+    parse::{
+        ExprDialect, ExprParseError, ExprParseErrorKind, bad_path_error, build_reference, build_step_reference,
+        unknown_name_error,
+    },
     template,
-    value_reader::ExprValueReader,
 };
 use crate::suggest::{find_closest_name, or_did_you_mean};
 
@@ -56,8 +57,7 @@ pub fn parse_template(text: &str, scope: SwdlExprScope) -> Result<Expr, ExprPars
 
 /// Parses a structured value; each of its strings is a template as in [`parse_template`].
 pub fn parse_value(value: &Value, scope: SwdlExprScope) -> Result<Expr, ExprParseError> {
-    let string = |text: &str| parse_template(text, scope);
-    ExprValueReader { string: &string, verbatim: |_| None, guards_keys: true }.read(value)
+    template::parse_value(value, dialect_for_scope(scope))
 }
 
 /// Parses a `condition`, with or without `${{ }}` around it.

@@ -19,8 +19,7 @@ use skein_core::{
 };
 
 use super::Acceptor;
-use crate::test_kit::*;
-use crate::violation::RuleResult;
+use crate::{test_kit::*, violation::RuleResult};
 
 /// A history: each event with its time.
 pub type History = Vec<(Timestamp, Event)>;

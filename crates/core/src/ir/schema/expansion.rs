@@ -9,8 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::metered_json::MatchCosts;
-use super::pattern_cost::{PatternCost, estimate_pattern};
+use super::{
+    metered_json::MatchCosts,
+    pattern_cost::{PatternCost, estimate_pattern},
+};
 use crate::limits;
 
 /// Keywords whose value is a schema, or a list of schemas.
