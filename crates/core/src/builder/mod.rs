@@ -26,19 +26,15 @@
 //! ```
 
 pub mod aip15;
-mod approval_gates;
-mod compensation;
 mod lower;
 mod lower_kind;
-mod policy;
 mod step;
-mod step_kinds;
 mod workflow;
 
-pub use policy::{ApprovalClass, BackoffKind, CostClass, RetryDefinition, RiskLevel};
-pub use step::{StepDefinition, StepHandle, define_step};
-pub use step_kinds::{
+pub use step::{ApprovalClass, BackoffKind, CostClass, RetryDefinition, RiskLevel};
+pub use step::{
     ApprovalStep, BranchArm, BranchStep, LoopStep, MapStep, ParallelLane, ParallelStep, StepKind, SubworkflowStep,
     SuspendStep, TimeoutRule, ToolImplementation, ToolStep,
 };
+pub use step::{StepDefinition, StepHandle, define_step};
 pub use workflow::{CommittedWorkflow, LoweredWorkflow, WorkflowDefinition, WorkflowHandle, define_workflow};
