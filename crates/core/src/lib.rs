@@ -4,6 +4,18 @@
 //! folds the decisions into its state; [`view`] shows it. The host and the simulator both drive the same
 //! [`engine::Driver`].
 
+/// Defines an enum without values, and `ALL`, the list of its variants in order.
+macro_rules! listed_enum {
+    ($(#[$attribute:meta])* pub enum $name:ident { $($(#[$note:meta])* $variant:ident,)* }) => {
+        $(#[$attribute])*
+        pub enum $name { $($(#[$note])* $variant,)* }
+
+        impl $name {
+            pub const ALL: [$name; [$($name::$variant,)*].len()] = [$($name::$variant,)*];
+        }
+    };
+}
+
 pub mod agents;
 pub mod builder;
 pub mod engine;

@@ -31,10 +31,9 @@ mod lower_kind;
 mod step;
 mod workflow;
 
-pub use step::{ApprovalClass, BackoffKind, CostClass, RetryDefinition, RiskLevel};
 pub use step::{
-    ApprovalStep, BranchArm, BranchStep, LoopStep, MapStep, ParallelLane, ParallelStep, StepKind, SubworkflowStep,
-    SuspendStep, TimeoutRule, ToolImplementation, ToolStep,
+    ApprovalClass, ApprovalStep, BackoffKind, BranchArm, BranchStep, CostClass, LoopStep, MapStep, ParallelLane,
+    ParallelStep, RetryDefinition, RiskLevel, StepDefinition, StepHandle, StepKind, SubworkflowStep, SuspendStep,
+    TimeoutRule, ToolImplementation, ToolStep, define_step,
 };
-pub use step::{StepDefinition, StepHandle, define_step};
 pub use workflow::{CommittedWorkflow, LoweredWorkflow, WorkflowDefinition, WorkflowHandle, define_workflow};

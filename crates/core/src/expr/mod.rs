@@ -21,8 +21,7 @@ pub mod swdl;
 
 pub use ast::{CompareOp, Expr, ExprFunction, ExprNode, ExprRead, ReferenceRoot, StepProperty, TemplatePiece};
 pub use eval::{EvalError, EvalErrorKind, ExprEnv, RootLookup};
-pub use expr_type::{ExprType, TypeFit};
-pub use expr_type::{InferredType, TypeEnv, TypeIssue, TypeIssueLevel};
+pub use expr_type::{ExprType, InferredType, TypeEnv, TypeFit, TypeIssue, TypeIssueLevel};
 pub use lex::ExprSpan;
 pub use literal::LiteralValue;
 pub use parse::{ExprParseError, ExprParseErrorKind, UnsupportedSyntax};

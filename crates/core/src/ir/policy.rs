@@ -9,43 +9,30 @@ use serde::{Deserialize, Serialize};
 use super::{ApprovalHold, ApprovalRuling, EscalationLevel, is_default};
 use crate::{ids::StepId, limits, time::Millis};
 
-/// The class of a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ErrorClass {
-    Transient,
-    RateLimit,
-    Network,
-    Service,
-    /// An agent crashed, or its output cannot be used.
-    AgentError,
-    External,
-    Timeout,
-    /// An input, an output or a condition does not match its declaration.
-    Validation,
-    NonRetryable,
-    Governance,
-    /// The host died during the attempt.
-    Interrupted,
-    Fatal,
+listed_enum! {
+    /// The class of a failure.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum ErrorClass {
+        Transient,
+        RateLimit,
+        Network,
+        Service,
+        /// An agent crashed, or its output cannot be used.
+        AgentError,
+        External,
+        Timeout,
+        /// An input, an output or a condition does not match its declaration.
+        Validation,
+        NonRetryable,
+        Governance,
+        /// The host died during the attempt.
+        Interrupted,
+        Fatal,
+    }
 }
 
 impl ErrorClass {
-    pub const ALL: [ErrorClass; 12] = [
-        ErrorClass::Transient,
-        ErrorClass::RateLimit,
-        ErrorClass::Network,
-        ErrorClass::Service,
-        ErrorClass::AgentError,
-        ErrorClass::External,
-        ErrorClass::Timeout,
-        ErrorClass::Validation,
-        ErrorClass::NonRetryable,
-        ErrorClass::Governance,
-        ErrorClass::Interrupted,
-        ErrorClass::Fatal,
-    ];
-
     /// Failures that another attempt may fix, including timeouts.
     pub const CURABLE: [ErrorClass; 7] = [
         ErrorClass::Transient,
@@ -295,31 +282,21 @@ impl OutcomeEffect {
         OutcomeEffect { then: OutcomeAction::GoOn, satisfies: false, verdict: RunImpact::Clean, as_skipped: false };
 }
 
-/// The reason why a step is kept from starting or continuing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HoldReason {
-    /// Its approval class requires a person.
-    Approval,
-    Budget,
-    /// Its check reported that the step cannot continue.
-    Blocked,
-    Governance,
-    Interruption,
-    Quota,
-    Secret,
-}
-
-impl HoldReason {
-    pub const ALL: [HoldReason; 7] = [
-        HoldReason::Approval,
-        HoldReason::Budget,
-        HoldReason::Blocked,
-        HoldReason::Governance,
-        HoldReason::Interruption,
-        HoldReason::Quota,
-        HoldReason::Secret,
-    ];
+listed_enum! {
+    /// The reason why a step is kept from starting or continuing.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum HoldReason {
+        /// Its approval class requires a person.
+        Approval,
+        Budget,
+        /// Its check reported that the step cannot continue.
+        Blocked,
+        Governance,
+        Interruption,
+        Quota,
+        Secret,
+    }
 }
 
 /// The handling of an attempt during which the host died.

@@ -34,23 +34,20 @@ pub use step::{StepState, VisitState, WaitpointKind, WaitpointState};
 /// a state of another version may differ from the one that this code computes, and must not be used.
 pub const STATE_VERSION: u32 = 5;
 
-/// The phase of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RunPhase {
-    /// Not started.
-    New,
-    /// Running, stopping or undoing.
-    Going,
-    /// The outcome is known; publications are pending.
-    Decided,
-    Closed,
-    Quarantined,
-}
-
-impl RunPhase {
-    pub const ALL: [RunPhase; 5] =
-        [RunPhase::New, RunPhase::Going, RunPhase::Decided, RunPhase::Closed, RunPhase::Quarantined];
+listed_enum! {
+    /// The phase of a run.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum RunPhase {
+        /// Not started.
+        New,
+        /// Running, stopping or undoing.
+        Going,
+        /// The outcome is known; publications are pending.
+        Decided,
+        Closed,
+        Quarantined,
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

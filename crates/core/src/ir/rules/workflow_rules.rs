@@ -9,9 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     PolicyDocument, PolicyPrincipal, PolicyRequest,
-    finding::{PolicyDecision, PolicyFinding, combine_findings},
-    governance::GovernancePolicy,
-    request::PolicyOperation,
+    policy_document::GovernancePolicy,
+    request::{PolicyDecision, PolicyFinding, PolicyOperation, combine_findings},
 };
 use crate::{
     ids::StepId,

@@ -6,7 +6,6 @@
 
 mod expansion;
 mod metered_json;
-mod pattern_cost;
 
 use std::{
     collections::BTreeSet,
@@ -277,8 +276,7 @@ fn is_plain(schema: &Value, levels: usize) -> bool {
 }
 
 fn is_type(name: &Value) -> bool {
-    const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
-    name.as_str().is_some_and(|name| TYPES.contains(&name))
+    name.as_str().is_some_and(|name| expansion::ALL_TYPES.contains(&name))
 }
 
 /// True if all are types, without duplicates.
