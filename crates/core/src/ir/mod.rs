@@ -43,6 +43,7 @@ pub use workflow::{
 
 use extensions::UI;
 pub(crate) use gate::{is_one, one};
+pub(crate) use schema::value_levels;
 
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()

@@ -3,8 +3,7 @@
 
 use super::{
     definition::{ScopeIx, WorkflowEntry},
-    field_path::{FieldPath, PlanField},
-    problem::{PlanProblem, ProblemCode, ProblemCollector},
+    problem::{FieldPath, PlanField, PlanProblem, ProblemCode, ProblemCollector},
     survey::PlanSurvey,
 };
 use crate::{

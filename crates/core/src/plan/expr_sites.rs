@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     definition::{PlanDefinition, ScopeEntry, ScopeIx, WorkflowEntry},
-    field_path::{FieldRef, FieldRest, PlanField},
+    problem::{FieldRef, FieldRest, PlanField},
     survey::{ExprReach, ExprSpot},
 };
 use crate::{

@@ -4,12 +4,11 @@
 use std::cell::OnceCell;
 
 use super::{
+    check::WorkflowLibrary,
     definition::{PlanDefinition, RouteTargetIx, ScopeEntry, ScopeIx, detour_targets},
-    field_path::{FieldPath, PlanField},
     graph::{GraphClosure, GraphComponents, IndexGraph},
-    library::WorkflowLibrary,
     order::route_targets,
-    problem::ProblemLocation,
+    problem::{FieldPath, PlanField, ProblemLocation},
 };
 use crate::{
     ids::StepId,
@@ -62,9 +61,9 @@ fn find_doubtful_steps(entry: &ScopeEntry, graph: &IndexGraph) -> Vec<bool> {
         return doubtful;
     };
     let mut doubtful = vec![true; entry.len() as usize];
-    let targets = entry.scope.steps.iter().flat_map(|step| route_targets(step));
+    let mut targets = entry.scope.steps.iter().flat_map(|step| route_targets(step));
     let leads_nowhere = |target: &RouteTarget| matches!(target, RouteTarget::Step(id) if is_wrong(id));
-    if !start.as_ref().is_some_and(is_wrong) && !targets.into_iter().any(|(_, to)| leads_nowhere(to)) {
+    if !start.as_ref().is_some_and(is_wrong) && !targets.any(|(_, to)| leads_nowhere(to)) {
         graph.find_reachable(entry.start).into_iter().for_each(|i| doubtful[i as usize] = false);
     }
     doubtful
@@ -88,8 +87,7 @@ fn route_successors(entry: &ScopeEntry, i: u32) -> Vec<u32> {
         StepKindSpec::Gate(gate) => gate.on_approve.is_some(),
         _ => false,
     };
-    let mut to: Vec<u32> =
-        detour_targets(&step.kind).into_iter().filter_map(|id| entry.by_id.get(id).copied()).collect();
+    let mut to: Vec<u32> = detour_targets(&step.kind).filter_map(|id| entry.by_id.get(id).copied()).collect();
     // A skipped step continues as if nothing had been decided.
     if (!decided || step.when.is_some())
         && let Some(RouteTargetIx::Step(next)) = entry.next.get(i as usize)
