@@ -16,6 +16,30 @@ macro_rules! listed_enum {
     };
 }
 
+/// Defines an enum without values, its words, which are those of its JSON, and `ALL`.
+macro_rules! worded_enum {
+    ($(#[doc = $doc:literal])* $name:ident { $($variant:ident = $word:literal,)* }) => {
+        listed_enum! {
+            $(#[doc = $doc])*
+            #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+            #[serde(rename_all = "snake_case")]
+            pub enum $name { $($variant,)* }
+        }
+
+        impl $name {
+            pub fn as_str(self) -> &'static str {
+                match self { $($name::$variant => $word,)* }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
+
 pub mod agents;
 pub mod builder;
 pub mod engine;

@@ -105,7 +105,7 @@ const WORDS: &[&str] =
     &["pending", "running", "success", "failed", "skipped", "timed_out", "cancelled", "waiting_for_approval"];
 
 /// Replaces a status word that is compared with a status by the canonical word: existing files also use `completed`.
-pub(super) fn normalise_status_words(left: &mut ExprNode, right: &mut ExprNode) {
+fn normalise_status_words(left: &mut ExprNode, right: &mut ExprNode) {
     let word = if is_status(left) {
         right
     } else if is_status(right) {

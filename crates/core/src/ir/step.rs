@@ -127,19 +127,17 @@ pub enum StepKindSpec {
     Call(Box<CallSpec>),
 }
 
-listed_enum! {
+worded_enum! {
     /// A kind without its contents.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-    #[serde(rename_all = "snake_case")]
-    pub enum StepKindName {
-        Work,
-        Gate,
-        Wait,
-        Branch,
-        Parallel,
-        Each,
-        Loop,
-        Call,
+    StepKindName {
+        Work = "work",
+        Gate = "gate",
+        Wait = "wait",
+        Branch = "branch",
+        Parallel = "parallel",
+        Each = "each",
+        Loop = "loop",
+        Call = "call",
     }
 }
 

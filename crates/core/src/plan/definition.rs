@@ -368,7 +368,7 @@ fn next_steps(scope: &StepScope, by_id: &StepIdMap<u32>) -> Vec<RouteTargetIx> {
 }
 
 /// Returns the fields of a kind that name a route target, and the targets.
-pub(super) fn detours(kind: &StepKindSpec) -> Vec<(FieldRef<'static>, &RouteTarget)> {
+pub(crate) fn detours(kind: &StepKindSpec) -> Vec<(FieldRef<'static>, &RouteTarget)> {
     let whole = |field| FieldRef::new(field, FieldRest::Whole);
     match kind {
         StepKindSpec::Branch(branch) => {

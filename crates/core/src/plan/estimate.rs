@@ -216,7 +216,7 @@ impl PlanDefinition {
 }
 
 /// Returns the flow of a scope's steps, without the back edges that a routed scope may have.
-pub(super) fn acyclic_flow(entry: &ScopeEntry) -> IndexGraph {
+fn acyclic_flow(entry: &ScopeEntry) -> IndexGraph {
     let graph = flow_graph(entry);
     match entry.scope.shape {
         ScopeShape::Routed { cycles: true, .. } => graph.without_back_edges(entry.start),

@@ -32,3 +32,6 @@ pub use frozen_definition::FrozenDefinition;
 pub use problem::{
     FieldPath, FieldSegment, PlanField, PlanProblem, ProblemCode, ProblemLocation, Severity, Suggestion,
 };
+
+pub(crate) use definition::detours;
+pub(crate) use problem::{FieldRef, FieldRest};

@@ -469,7 +469,7 @@ impl fmt::Display for FieldPath {
 
 /// A field of a step or workflow that a check visits. Becomes a path only if there is a problem with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FieldRef<'a> {
+pub(crate) struct FieldRef<'a> {
     /// True if the field belongs to the step's undo.
     pub undo: bool,
     /// The part of the step that has the field, such as its check.
@@ -480,7 +480,7 @@ pub(super) struct FieldRef<'a> {
 
 /// The rest of the path after a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FieldRest<'a> {
+pub(crate) enum FieldRest<'a> {
     Whole,
     Name(&'a str),
     Item(usize),

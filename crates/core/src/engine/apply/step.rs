@@ -41,7 +41,7 @@ impl StateFold<'_> {
         self.set_step_deadline(at, deadline);
     }
 
-    pub(in crate::engine) fn set_step_deadline(&mut self, at: StepAt, deadline: Option<Timestamp>) {
+    fn set_step_deadline(&mut self, at: StepAt, deadline: Option<Timestamp>) {
         let Some(time) = deadline else { return };
         self.visit_state_mut(at).deadline = Some(time);
         self.state.deadlines.insert((time, Deadline::Step(at)));

@@ -47,7 +47,7 @@ impl StateFold<'_> {
     }
 
     /// Marks the current target of the walk as being undone.
-    pub(in crate::engine) fn mark_undo_target(&mut self, of: UndoWalk) {
+    fn mark_undo_target(&mut self, of: UndoWalk) {
         let walk = &self.state.walks[&of];
         if let Some(target) = walk.targets.get(walk.at).copied() {
             self.state.undoable.insert(of);

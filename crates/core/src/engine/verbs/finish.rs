@@ -47,7 +47,7 @@ impl DecideContext<'_> {
     }
 
     /// Records the end of an attempt and applies its consequences.
-    pub(in crate::engine) fn record_attempt_end(&mut self, attempt: AttemptId, report: AttemptReport) {
+    fn record_attempt_end(&mut self, attempt: AttemptId, report: AttemptReport) {
         let at = attempt.at;
         let phase = self.state.step(at).phase;
         let AttemptReport { end, cost, proofs, by } = report;

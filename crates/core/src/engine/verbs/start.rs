@@ -27,7 +27,7 @@ impl DecideContext<'_> {
     }
 
     /// Creates the root instance. Returns false if its `env` cannot be evaluated.
-    pub(super) fn start_root(&mut self, start: &RunStart) -> bool {
+    fn start_root(&mut self, start: &RunStart) -> bool {
         let plan = self.plan;
         let root = plan.definition.root();
         let (env, error) = match self.evaluate_env(root.root, &plan.parameters, build_run_value(start, self.now)) {
@@ -174,7 +174,7 @@ impl DecideContext<'_> {
     }
 
     /// Evaluates the input of a worker: the bound inputs and its own texts.
-    pub(in crate::engine) fn evaluate_attempt_input(
+    fn evaluate_attempt_input(
         &self,
         ix: InstanceIx,
         bindings: &[InputBinding],

@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::{RunView, StepView, view_run};
 use crate::{
     engine::{
         AttemptEnd, AttemptId, AttemptReport, Cost, DecisionActor, JournalRecord, RunInput, RunStart, RunState, StepAt,
@@ -15,6 +14,7 @@ use crate::{
     ir::*,
     plan::{Plan, check_workflow},
     time::{Millis, Timestamp},
+    view::{RunView, StepView, view_run},
 };
 
 pub fn step_id(text: &str) -> StepId {
@@ -104,8 +104,8 @@ impl ViewTestRun {
 
     pub fn send_input(mut self, input: RunInput) -> ViewTestRun {
         let mut events = Vec::new();
-        let stimulus = TimedInput { at: self.now, grant: self.grant, input };
-        decide(&self.plan, &mut self.state, &stimulus, &mut events).unwrap();
+        let timed = TimedInput { at: self.now, grant: self.grant, input };
+        decide(&self.plan, &mut self.state, &timed, &mut events).unwrap();
         self.records.extend(events.into_iter().map(|event| JournalRecord { at: self.now, event }));
         self.now = self.now.saturating_add(Millis::from_secs(1));
         self
