@@ -20,21 +20,16 @@ use super::{
 use crate::{
     ir::{ErrorClass, OutcomeAction, OutcomeEffect, Step},
     limits,
-    plan::{Plan, ScopeEntry},
+    plan::{Plan, RouteTargetIx, ScopeEntry},
     time::Timestamp,
 };
 
 /// Decides the events of an input and folds them into the state one by one. A refused input changes nothing.
-pub fn decide(
-    plan: &Plan,
-    state: &mut RunState,
-    stimulus: &TimedInput,
-    events: &mut Vec<Event>,
-) -> Result<(), Refusal> {
+pub fn decide(plan: &Plan, state: &mut RunState, timed: &TimedInput, events: &mut Vec<Event>) -> Result<(), Refusal> {
     let (agenda, arriving) = (VecDeque::new(), BTreeSet::new());
-    let (now, grant) = (stimulus.at, stimulus.grant);
+    let (now, grant) = (timed.at, timed.grant);
     let mut decision = DecideContext { plan, state, now, grant, events, agenda, arriving };
-    decision.handle_input(&stimulus.input)?;
+    decision.handle_input(&timed.input)?;
     decision.run_to_fixpoint();
     decision.enforce_event_limit();
     Ok(())
@@ -292,13 +287,27 @@ impl ExecutionError {
     pub fn new(class: ErrorClass, code: &str, message: impl Into<String>) -> ExecutionError {
         ExecutionError { class, code: Some(code.to_owned()), message: message.into(), origin: None }
     }
+
+    /// Creates the error of an input, an output or a condition that does not match its declaration.
+    pub(super) fn invalid(code: &str, message: impl Into<String>) -> ExecutionError {
+        ExecutionError::new(ErrorClass::Validation, code, message)
+    }
+
+    /// Creates an error that no other attempt would fix.
+    pub(super) fn non_retryable(code: &str, message: impl Into<String>) -> ExecutionError {
+        ExecutionError::new(ErrorClass::NonRetryable, code, message)
+    }
+
+    pub(super) fn timeout(message: impl Into<String>) -> ExecutionError {
+        ExecutionError::new(ErrorClass::Timeout, code::TIMEOUT, message)
+    }
 }
 
-impl From<crate::plan::RouteTargetIx> for CursorRoute {
-    fn from(next: crate::plan::RouteTargetIx) -> CursorRoute {
+impl From<RouteTargetIx> for CursorRoute {
+    fn from(next: RouteTargetIx) -> CursorRoute {
         match next {
-            crate::plan::RouteTargetIx::Step(step) => CursorRoute::Step(step),
-            crate::plan::RouteTargetIx::End => CursorRoute::End,
+            RouteTargetIx::Step(step) => CursorRoute::Step(step),
+            RouteTargetIx::End => CursorRoute::End,
         }
     }
 }

@@ -35,8 +35,7 @@ use serde_json::Value;
 
 use crate::{
     expr::{
-        lex::ExprSpan,
-        literal::LiteralValue,
+        lex::{ExprSpan, LiteralValue},
         shape::{self, ExprShapeError},
     },
     limits::EXPRESSION_TEXT,

@@ -10,8 +10,7 @@ use thiserror::Error;
 use crate::{
     expr::{
         ast::{self, CompareOp, Expr, ExprFunction, ExprNode, ReferenceRoot, StepProperty, TemplatePiece},
-        lex::ExprSpan,
-        literal,
+        lex::{self, ExprSpan},
         shape::{JsonSize, measure_json, text_bytes},
     },
     limits::{EXPRESSION_FUEL, EXPRESSION_RESULT, VALUE_DEPTH},
@@ -387,7 +386,7 @@ fn is_truthy(value: &Value) -> bool {
     match value {
         Value::Null => false,
         Value::Bool(b) => *b,
-        Value::Number(n) => !literal::is_zero(n),
+        Value::Number(n) => !lex::is_zero(n),
         Value::String(s) => !s.is_empty(),
         Value::Array(items) => !items.is_empty(),
         Value::Object(fields) => !fields.is_empty(),
@@ -400,7 +399,7 @@ fn are_equal(a: &Value, b: &Value, meter: &mut FuelMeter) -> Result<bool, FuelEx
     meter.spend_elements(1)?;
     while let Some(pair) = todo.pop() {
         let same = match pair {
-            (Value::Number(a), Value::Number(b)) => literal::compare_numbers(a, b) == Ordering::Equal,
+            (Value::Number(a), Value::Number(b)) => lex::compare_numbers(a, b) == Ordering::Equal,
             (Value::String(a), Value::String(b)) => {
                 meter.spend_bytes(a.len().min(b.len()))?;
                 a == b
@@ -445,7 +444,7 @@ fn pair_fields<'a>(
 /// Returns the order of two numbers, or of two strings by their characters; none for anything else.
 fn order_values(a: &Value, b: &Value, meter: &mut FuelMeter) -> Result<Option<Ordering>, FuelExhausted> {
     match (a, b) {
-        (Value::Number(a), Value::Number(b)) => Ok(Some(literal::compare_numbers(a, b))),
+        (Value::Number(a), Value::Number(b)) => Ok(Some(lex::compare_numbers(a, b))),
         (Value::String(a), Value::String(b)) => {
             meter.spend_bytes(a.len().min(b.len()))?;
             Ok(Some(a.cmp(b)))

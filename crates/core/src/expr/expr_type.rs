@@ -62,11 +62,6 @@ mod kind {
 }
 
 impl ExprType {
-    /// An object with unknown fields.
-    pub fn any_object() -> ExprType {
-        ExprType::Object { fields: Arc::default(), open: true }
-    }
-
     /// Returns the type that a JSON Schema guarantees, from `type`, `enum`, `const`, `properties`, `required`,
     /// `additionalProperties` and `items`. Other keywords can only narrow it, and are ignored.
     pub fn from_schema(schema: &Value) -> ExprType {

@@ -14,8 +14,7 @@ use serde_json::Value;
 
 use super::{
     ast::{Expr, ExprNode, ReferenceRoot, StepProperty},
-    lex::{DottedPath, ExprSpan},
-    literal::LiteralValue,
+    lex::{DottedPath, ExprSpan, LiteralValue},
     parse::{
         ExprDialect, ExprParseError, ExprParseErrorKind, bad_path_error, build_reference, build_step_reference,
         unknown_name_error,

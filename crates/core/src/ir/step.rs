@@ -1,5 +1,5 @@
-//! A step: its dependencies, its inputs and its kind, of which there are eight. Parts that are equal in most steps are
-//! shared.
+//! A step: its dependencies, its inputs and its kind, of which there are eight, among them gates and waits. Parts that
+//! are equal in most steps are shared.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -10,10 +10,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{
     expr::Expr,
-    ids::{ArtifactName, BranchId, StepId},
+    ids::{ArtifactName, BranchId, SignalName, StepId},
     ir::{
-        GateSpec, IsolationSpec, RouteTarget, Schema, StepExtensions, StepPolicy, StepRetry, StepScope, UI, WaitSpec,
-        WorkSpec, is_default,
+        IsolationSpec, RouteTarget, Schema, StepExtensions, StepPolicy, StepRetry, StepScope, UI, WorkSpec, is_default,
+        policy::{is_one, one},
     },
     time::Millis,
 };
@@ -363,6 +363,91 @@ impl<'de, T: StaticDefault + Deserialize<'de>> Deserialize<'de> for SharedPart<T
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SharedPart<T>, D::Error> {
         T::deserialize(deserializer).map(SharedPart::from)
     }
+}
+
+/// Waits for a person. Opens only by a decision of an authorised person, or by a timeout that allows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GateSpec {
+    pub message: Expr,
+    /// The values that the person should review.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shows: Vec<Expr>,
+    /// Any one of these suffices. Empty: anyone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvers: Vec<Approver>,
+    /// The number of different people who must approve. A single rejection rejects.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub quorum: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Millis>,
+    pub on_timeout: GateTimeout,
+    /// The target to route to instead of `next`. Only in a routed scope.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_approve: Option<RouteTarget>,
+    /// None: a rejection fails the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_reject: Option<RouteTarget>,
+}
+
+impl GateSpec {
+    /// Returns the approvers that an escalation asks: those it names, or else the same as before. None if the gate does
+    /// not escalate.
+    pub fn escalation_approvers(&self) -> Option<&[Approver]> {
+        match &self.on_timeout {
+            GateTimeout::Escalate { to } if to.is_empty() => Some(&self.approvers),
+            GateTimeout::Escalate { to } => Some(to),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Approver {
+    Role(String),
+    User(String),
+}
+
+/// The action of a gate when nobody decides in time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum GateTimeout {
+    /// The step ends as timed out.
+    Expire,
+    Reject,
+    /// Opens by itself, only if the host allows it.
+    Approve,
+    /// Cancels the workflow that the gate belongs to.
+    Cancel,
+    Go(RouteTarget),
+    /// Asks others for as long again, then cancels. If none are named, the same people are asked again.
+    Escalate {
+        to: Vec<Approver>,
+    },
+}
+
+/// Waits for an external event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WaitSpec {
+    /// Any one of these signals ends the wait.
+    pub on: Vec<SignalName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Millis>,
+    pub on_timeout: WaitTimeout,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitTimeout {
+    /// The step ends as timed out.
+    Expire,
+    /// Cancels the workflow that the wait belongs to.
+    Cancel,
+    /// The step succeeds without a signal.
+    Continue,
+    Go(RouteTarget),
 }
 
 #[cfg(test)]

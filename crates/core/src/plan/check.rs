@@ -18,7 +18,7 @@ use crate::{
     plan::{
         PlanProblem, advice,
         definition::{PlanDefinition, detour_targets},
-        estimate, frozen_definition,
+        frozen_definition,
         graph::IndexGraph,
         numbers, order,
         problem::{FieldPath, PlanField, ProblemCode, ProblemCollector, ProblemLocation},
@@ -69,7 +69,7 @@ fn freeze_definition(
     untrusted_text::check_untrusted_text(&survey, problems);
     // For an invalid workflow, the number would be wrong.
     if !problems.has_errors() {
-        estimate::check_worker_starts(&survey, problems);
+        advice::check_worker_starts(&survey, problems);
     }
     Some(definition)
 }

@@ -23,9 +23,9 @@ use crate::{
     },
     plan::{
         ContentHash,
-        expr_sites::step_sites,
         graph::FlatLists,
         problem::{FieldRef, FieldRest, PlanField},
+        survey::step_sites,
     },
     time::Timestamp,
 };

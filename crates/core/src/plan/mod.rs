@@ -9,8 +9,6 @@ mod bind;
 mod check;
 mod content_hash;
 mod definition;
-mod estimate;
-mod expr_sites;
 mod frozen_definition;
 mod graph;
 mod numbers;
@@ -22,12 +20,12 @@ mod shape;
 mod survey;
 mod untrusted_text;
 
+pub use advice::{CriticalPath, WorkerStarts, group_digits};
 pub use check::{CheckedWorkflow, WorkflowLibrary, check_workflow};
 pub use content_hash::ContentHash;
 pub use definition::{
     Plan, PlanDefinition, RelativeStepPath, RouteTargetIx, ScopeEntry, ScopeIx, StepIdMap, WorkflowEntry,
 };
-pub use estimate::{CriticalPath, WorkerStarts, group_digits};
 pub use frozen_definition::FrozenDefinition;
 pub use problem::{
     FieldPath, FieldSegment, PlanField, PlanProblem, ProblemCode, ProblemLocation, Severity, Suggestion,

@@ -15,19 +15,18 @@ use crate::{
     ir::{CallSpec, OutcomeAction, OutcomeEffect, Schema, Step, StepKindSpec, WorkSpec},
     plan::{
         definition::{PlanDefinition, ScopeEntry, ScopeIx},
-        expr_sites::{self, ExprSite},
         problem::{
             FieldPath, FieldRef, FieldRest, PlanField, PlanProblem, ProblemCode, ProblemCollector, ProblemLocation,
         },
         schemas::{PropertyDeclaration, declared_names, find_declaration, is_unknown_parameter},
-        survey::{ExprReach, ExprSpot, PlanSurvey, VisibilityError, VisibleStep},
+        survey::{self, ExprReach, ExprSite, ExprSpot, PlanSurvey, VisibilityError, VisibleStep},
     },
     terms::WorkflowTerms,
 };
 
 pub(super) fn check_references(survey: &PlanSurvey<'_>, problems: &mut ProblemCollector) {
     let types = SchemaTypes::default();
-    expr_sites::visit_sites(survey.definition, &mut |site| {
+    survey::visit_sites(survey.definition, &mut |site| {
         let mut site = SiteCheck { survey, site, wrong: Vec::new(), problems: &mut *problems };
         for read in site.site.expr.reads() {
             site.check_read(&read);

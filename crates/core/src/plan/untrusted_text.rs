@@ -10,10 +10,9 @@ use serde_json::Value;
 
 use super::{
     definition::ScopeIx,
-    expr_sites::{ExprSite, step_sites},
     problem::{FieldPath, FieldRef, FieldRest, PlanField, PlanProblem, ProblemCode, ProblemCollector, ProblemLocation},
     references,
-    survey::{ExprReach, ExprSpot, PlanSurvey},
+    survey::{ExprReach, ExprSite, ExprSpot, PlanSurvey, step_sites},
 };
 use crate::{
     expr::{Expr, ExprRead, ReferenceRoot, StepProperty},

@@ -8,7 +8,8 @@ use serde::Serialize;
 use crate::{
     engine::{
         AttemptRole, AttemptStopReason, HaltReason, InstanceIx, InstancePhase, RunState, SkipReason, StepAt,
-        StepOutcome, StepPaths, StepPhase, UndoWalk, UndoWalkState, VisitState, WaitpointState, format_utc,
+        StepOutcome, StepPaths, StepPhase, TIMEOUT_ACTOR, UndoWalk, UndoWalkState, VisitState, WaitpointState,
+        format_utc,
     },
     ir::{ErrorClass, HoldReason, OutcomeAction, RunStatus, SiblingPolicy, Step, StepKindName, StepKindSpec},
     plan::Plan,
@@ -384,9 +385,6 @@ impl ExplainContext<'_> {
         self.state.walks.values().find(here)?.due.map(format_utc)
     }
 }
-
-/// The name of the actor in decisions that a timeout makes, as in the engine.
-pub(super) const TIMEOUT_ACTOR: &str = "system:timeout";
 
 /// The cause that stopped an instance, and the steps that the text names.
 #[derive(Debug, Clone, PartialEq, Eq)]

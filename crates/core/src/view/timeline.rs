@@ -4,12 +4,12 @@
 
 use serde::Serialize;
 
-use super::{explain::TIMEOUT_ACTOR, words};
+use super::words;
 use crate::{
     engine::{
         AttemptEnd, AttemptId, AttemptMode, AttemptRole, AttemptStopReason, CheckFinding, CheckOutput, Event,
         EventSubject, EvidenceResult, HaltReason, InstanceIx, InstancePart, JournalRecord, Publication, SkipReason,
-        StepAt, StepOutcome, StepPaths, Verdict, format_utc,
+        StepAt, StepOutcome, StepPaths, TIMEOUT_ACTOR, Verdict, format_utc,
     },
     ir::{ErrorClass, HookAction, HookTiming, RunStatus, StepKindSpec, StepStatus, WorkflowHook},
 };

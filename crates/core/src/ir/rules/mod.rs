@@ -5,14 +5,13 @@
 //! and the time. Does not know the files that policies are read from.
 
 mod policy_document;
-mod request;
 mod workflow_rules;
 
 pub use policy_document::{
     EscalationPath, GovernancePolicy, GovernanceRole, GrantAction, GrantCondition, GrantPolicy, GrantPrincipal,
-    PolicyDocument, PolicyGrant, PolicyRequirement, PolicyRule, RuleEffect,
+    PolicyDecision, PolicyDocument, PolicyFinding, PolicyGrant, PolicyOperation, PolicyPrincipal, PolicyRequest,
+    PolicyRequirement, PolicyRule, RuleEffect, combine_findings,
 };
-pub use request::{PolicyDecision, PolicyFinding, PolicyOperation, PolicyPrincipal, PolicyRequest, combine_findings};
 pub use workflow_rules::{
     ApprovalCondition, ApprovalRule, NOT_JUDGED, RunRulings, StepRules, StepRuling, WorkflowRules,
 };

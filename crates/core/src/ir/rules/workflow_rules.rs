@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     PolicyDocument, PolicyPrincipal, PolicyRequest,
-    policy_document::GovernancePolicy,
-    request::{PolicyDecision, PolicyFinding, PolicyOperation, combine_findings},
+    policy_document::{GovernancePolicy, PolicyDecision, PolicyFinding, PolicyOperation, combine_findings},
 };
 use crate::{
     ids::StepId,
