@@ -5,6 +5,7 @@
 //! [`engine::Driver`].
 
 /// Defines an enum without values, and `ALL`, the list of its variants in order.
+#[macro_export]
 macro_rules! listed_enum {
     ($(#[$attribute:meta])* pub enum $name:ident { $($(#[$note:meta])* $variant:ident,)* }) => {
         $(#[$attribute])*

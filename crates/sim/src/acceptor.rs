@@ -4,14 +4,9 @@
 //! `docs/design/semantics.md` and the events alone. Shares only the event types, the plan and the evaluation of
 //! expressions with the engine. If the rules leave a choice, every choice is accepted.
 
-mod arrival;
 mod attempts;
 mod composites;
-mod conflicts;
-mod env;
-mod follow_ups;
-mod halts;
-mod reuse;
+mod instances;
 mod run;
 mod state;
 mod step_ends;

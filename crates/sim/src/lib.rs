@@ -4,22 +4,16 @@
 //! timing does not matter) and `acceptor` (the histories that the rules allow when it does).
 
 pub mod acceptor;
-pub mod compare;
 pub mod coverage;
 pub mod faults;
-mod forks;
 pub mod generate;
 pub mod invariants;
-pub mod nonsense;
 pub mod outcome;
-pub mod paths;
 pub mod reference;
 pub mod rng;
 pub mod rule_monitor;
-pub mod scenario;
-pub mod script;
 pub mod simulate;
 #[cfg(test)]
-mod test_kit;
+mod tests;
 pub mod violation;
 pub mod world;

@@ -8,12 +8,8 @@
 //! defines.
 
 mod composite;
-mod conflict;
-mod env;
 mod frame;
-mod graph;
-mod routed;
-mod undo;
+mod scopes;
 mod waitpoints;
 mod work;
 mod workflow;

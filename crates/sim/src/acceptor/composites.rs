@@ -15,9 +15,8 @@ use skein_core::{
 
 use super::{
     Acceptor, RuleResult,
-    attempts::check_retry_due,
+    attempts::{allows_retry, check_retry_due},
     ensure,
-    follow_ups::allows_retry,
     state::{AcceptorInstance, AcceptorStepPhase},
 };
 

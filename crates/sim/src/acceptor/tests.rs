@@ -19,7 +19,7 @@ use skein_core::{
 };
 
 use super::Acceptor;
-use crate::{test_kit::*, violation::RuleResult};
+use crate::{tests::*, violation::RuleResult};
 
 /// A history: each event with its time.
 pub type History = Vec<(Timestamp, Event)>;

@@ -16,7 +16,7 @@ use skein_core::{
 use super::{
     ModelEvaluator, ModelFailure, TimingRace,
     frame::{CompletionLog, ModelFrame, ModelInstanceResult, ModelStopReason, ModelVisitEnd, ModelVisitResult},
-    undo::allows_retry,
+    workflow::allows_retry,
 };
 
 /// The result of one try of a composite.

@@ -10,8 +10,8 @@ use skein_core::{
 use super::{
     ModelEvaluator, ModelFailure, ModelOutcome, TimingRace,
     frame::{ModelFrame, ModelVisitEnd, ModelVisitResult},
-    undo::allows_retry,
     waitpoints::ModelHoldResult,
+    workflow::allows_retry,
 };
 use crate::outcome::AttemptIdentity;
 
