@@ -184,7 +184,7 @@ fn cheap_report(end: AttemptEnd) -> AttemptReport {
 }
 
 /// Draws any input for a run that has not been started.
-pub fn draw_input_before_start(rng: &mut Rng) -> RunInput {
+pub(crate) fn draw_input_before_start(rng: &mut Rng) -> RunInput {
     let at = StepAt(InstanceIx(0), 0);
     match rng.next_below(12) {
         11 => tampered_input(),
@@ -228,13 +228,13 @@ const RARE: [StepPhase; 5] =
     [StepPhase::Summing, StepPhase::Stopping, StepPhase::Unwinding, StepPhase::Undoing, StepPhase::Stuck];
 
 /// The number of additional tries that nonsense gets in this state.
-pub fn count_extra_tries(state: &RunState) -> u32 {
+pub(crate) fn count_extra_tries(state: &RunState) -> u32 {
     let rare = RARE.iter().any(|phase| state.count_in_phase(*phase) > 0);
     u32::from(rare) + 5 * u32::from(state.count_in_phase(StepPhase::Unwinding) > 0)
 }
 
 /// Draws a hold by the host: of a ready step if there is one, otherwise of any step, sometimes with a time limit.
-pub fn draw_host_hold(state: &RunState, rng: &mut Rng, now: Timestamp) -> Option<RunInput> {
+pub(crate) fn draw_host_hold(state: &RunState, rng: &mut Rng, now: Timestamp) -> Option<RunInput> {
     let steps = all_steps(state);
     let ready: Vec<StepAt> = steps.iter().copied().filter(|at| state.step(*at).phase == StepPhase::Ready).collect();
     let step = if ready.is_empty() { *pick_some(rng, &steps)? } else { *rng.pick(&ready) };
@@ -253,7 +253,7 @@ fn all_steps(state: &RunState) -> Vec<StepAt> {
 }
 
 /// Draws any input for any step. Steps in rare phases are chosen as often as steps in common phases.
-pub fn draw_any_input(plan: &Plan, state: &RunState, rng: &mut Rng) -> Option<RunInput> {
+pub(crate) fn draw_any_input(plan: &Plan, state: &RunState, rng: &mut Rng) -> Option<RunInput> {
     if state.phase == RunPhase::Quarantined {
         let broken = RunInput::Break { message: "again".into() };
         return Some(match rng.next_below(15) {

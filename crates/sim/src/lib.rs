@@ -3,14 +3,14 @@
 //! Read `generate` (the workflows) and `outcome` (the answers of the world), then `reference` (the expected result when
 //! timing does not matter) and `acceptor` (the histories that the rules allow when it does).
 
-pub mod acceptor;
+mod acceptor;
 pub mod coverage;
-pub mod faults;
+mod faults;
 pub mod generate;
-pub mod invariants;
-pub mod outcome;
-pub mod reference;
-pub mod rng;
+mod invariants;
+mod outcome;
+mod reference;
+mod rng;
 pub mod rule_monitor;
 pub mod simulate;
 #[cfg(test)]

@@ -25,7 +25,7 @@ use skein_core::{
 use crate::rng::{Rng, hash_label};
 
 /// The maximum delay of a decision or signal, if it comes at all.
-pub const ANSWERED_WITHIN: Millis = Millis::from_secs(60);
+const ANSWERED_WITHIN: Millis = Millis::from_secs(60);
 
 /// The identity of an attempt, independent of timing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct WaitpointIdentity<'a> {
 
 /// A decision, and its delay after the question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DelayedDecision {
+pub(crate) struct DelayedDecision {
     pub decision: Verdict,
     pub reason: Option<String>,
     pub after: Millis,
@@ -58,7 +58,7 @@ pub struct DelayedDecision {
 
 /// A signal addressed to a wait, and its delay after the wait opened.
 #[derive(Debug, Clone, PartialEq)]
-pub struct DelayedSignal {
+pub(crate) struct DelayedSignal {
     pub name: SignalName,
     pub payload: Value,
     pub after: Millis,
@@ -73,7 +73,7 @@ pub enum LuckLevel {
 }
 
 /// The outcomes that a reference needs to know.
-pub trait WorldOutcomes {
+pub(crate) trait WorldOutcomes {
     fn attempt_report(&self, who: &AttemptIdentity<'_>, step: &Step) -> AttemptReport;
     fn waitpoint_decision(&self, asked: &WaitpointIdentity<'_>) -> Option<DelayedDecision>;
     fn wait_signal(&self, asked: &WaitpointIdentity<'_>, wait: &WaitSpec) -> Option<DelayedSignal>;
@@ -81,7 +81,7 @@ pub trait WorldOutcomes {
 
 /// The world of one seed.
 #[derive(Debug, Clone, Copy)]
-pub struct SeededWorld {
+pub(crate) struct SeededWorld {
     pub seed: u64,
     pub luck: LuckLevel,
 }
@@ -114,7 +114,7 @@ fn waitpoint_rng(seed: u64, asked: &WaitpointIdentity<'_>, label: &str) -> Rng {
 }
 
 /// Draws the report of an attempt that ends at `now`.
-pub fn draw_report(
+pub(crate) fn draw_report(
     seed: u64,
     who: &AttemptIdentity<'_>,
     step: &Step,
@@ -146,14 +146,14 @@ fn draw_proofs(seed: u64, who: &AttemptIdentity<'_>, step: &Step) -> Vec<Evidenc
 }
 
 /// Draws the duration of an attempt.
-pub fn draw_delay(seed: u64, who: &AttemptIdentity<'_>) -> Millis {
+pub(crate) fn draw_delay(seed: u64, who: &AttemptIdentity<'_>) -> Millis {
     let mut rng = attempt_rng(seed, who, "delay");
     let most = *rng.pick(&[0, 50, 1_000, 20_000]);
     Millis(1 + rng.next_below(most + 1))
 }
 
 /// Draws the decision of a person, if there is one.
-pub fn draw_decision(seed: u64, asked: &WaitpointIdentity<'_>) -> Option<DelayedDecision> {
+pub(crate) fn draw_decision(seed: u64, asked: &WaitpointIdentity<'_>) -> Option<DelayedDecision> {
     let mut rng = waitpoint_rng(seed, asked, "answer");
     let decision = match rng.next_below(100) {
         0..78 => Verdict::Approve,
@@ -165,7 +165,7 @@ pub fn draw_decision(seed: u64, asked: &WaitpointIdentity<'_>) -> Option<Delayed
 }
 
 /// Returns an actor who may decide.
-pub fn allowed_actor(approvers: &[Approver]) -> DecisionActor {
+pub(crate) fn allowed_actor(approvers: &[Approver]) -> DecisionActor {
     match approvers.first() {
         None => DecisionActor { name: "ann".into(), roles: Vec::new() },
         Some(Approver::Role(role)) => DecisionActor { name: "ann".into(), roles: vec![role.clone()] },
@@ -174,7 +174,7 @@ pub fn allowed_actor(approvers: &[Approver]) -> DecisionActor {
 }
 
 /// Returns `quorum` different actors who may decide, the one from [`allowed_actor`] first.
-pub fn allowed_actors(approvers: &[Approver], quorum: u32) -> Vec<DecisionActor> {
+pub(crate) fn allowed_actors(approvers: &[Approver], quorum: u32) -> Vec<DecisionActor> {
     let role = approvers.iter().find_map(|approver| match approver {
         Approver::Role(role) => Some(role.clone()),
         Approver::User(_) => None,
@@ -184,7 +184,7 @@ pub fn allowed_actors(approvers: &[Approver], quorum: u32) -> Vec<DecisionActor>
 }
 
 /// Draws the signal that ends a wait, if one comes.
-pub fn draw_signal(seed: u64, asked: &WaitpointIdentity<'_>, wait: &WaitSpec) -> Option<DelayedSignal> {
+pub(crate) fn draw_signal(seed: u64, asked: &WaitpointIdentity<'_>, wait: &WaitSpec) -> Option<DelayedSignal> {
     let mut rng = waitpoint_rng(seed, asked, "signal");
     if wait.on.is_empty() || !rng.chance_percent(85) {
         return None;
@@ -195,7 +195,7 @@ pub fn draw_signal(seed: u64, asked: &WaitpointIdentity<'_>, wait: &WaitSpec) ->
 }
 
 /// Draws signals that are addressed to no wait, by the time after the start. Only for runs in which timing may matter.
-pub fn draw_stray_signals(seed: u64, names: impl IntoIterator<Item = SignalName>) -> Vec<DelayedSignal> {
+pub(crate) fn draw_stray_signals(seed: u64, names: impl IntoIterator<Item = SignalName>) -> Vec<DelayedSignal> {
     let mut rng = Rng::new(hash_label(seed, "stray"));
     let names: Vec<SignalName> = names.into_iter().collect();
     if names.is_empty() {
@@ -443,11 +443,6 @@ impl RunPathIndex {
 
     pub fn instance_paths(&self, instance: InstanceIx) -> &InstancePathPair {
         &self.instances[instance.0 as usize].1
-    }
-
-    /// The paths of the newest instance.
-    pub fn last_paths(&self) -> &InstancePathPair {
-        &self.instances[self.instances.len() - 1].1
     }
 
     pub fn instance_scope(&self, instance: InstanceIx) -> ScopeIx {

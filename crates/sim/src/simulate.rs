@@ -258,7 +258,7 @@ fn find_step_difference(expected: &ExpectedRun, finished: &SimulatedRun, paths: 
 const DEEPEST: u32 = 2;
 
 /// Simulates forks of a run. Returns the run, or the fork that broke a rule.
-pub(crate) fn simulate_forks(seed: u64, luck: LuckLevel, calm: bool, mut finished: SimulatedRun) -> SimulatedRun {
+fn simulate_forks(seed: u64, luck: LuckLevel, calm: bool, mut finished: SimulatedRun) -> SimulatedRun {
     let mut rng = Rng::new(seed).fork("fork");
     let mut from = None;
     for depth in 1..=DEEPEST {

@@ -128,7 +128,7 @@ impl<'a> WorkflowLowering<'a> {
     }
 
     /// Lowers one list of steps to a scope. Recursion is bounded by the limit on nesting.
-    pub fn lower_list(&mut self, steps: &'a [StepHandle], start: Option<&'a str>, depth: usize) -> StepScope {
+    fn lower_list(&mut self, steps: &'a [StepHandle], start: Option<&'a str>, depth: usize) -> StepScope {
         let targeted = find_targeted_steps(steps, start);
         let is_forward = |step: &StepDefinition| !self.undos.is_undo(&step.id) || targeted.contains(&*step.id);
         let kept: Vec<&StepDefinition> =
@@ -167,7 +167,7 @@ impl<'a> WorkflowLowering<'a> {
         nexts
     }
 
-    pub fn lower_target(
+    pub(super) fn lower_target(
         &mut self,
         step: &StepDefinition,
         field: impl Into<FieldPath>,
@@ -268,16 +268,16 @@ impl<'a> WorkflowLowering<'a> {
         }))
     }
 
-    pub fn lower_value(&mut self, at: ProblemLocation, value: &Value) -> Option<Expr> {
+    pub(super) fn lower_value(&mut self, at: ProblemLocation, value: &Value) -> Option<Expr> {
         self.unwrap_or_report(at, expr::aip15::parse_value(value))
     }
 
-    pub fn lower_condition(&mut self, at: ProblemLocation, text: &str) -> Option<Expr> {
+    pub(super) fn lower_condition(&mut self, at: ProblemLocation, text: &str) -> Option<Expr> {
         self.unwrap_or_report(at, expr::aip15::parse_condition(text))
     }
 
     /// Lowers a text that is taken literally.
-    pub fn lower_text(&mut self, at: ProblemLocation, text: &str) -> Option<Expr> {
+    pub(super) fn lower_text(&mut self, at: ProblemLocation, text: &str) -> Option<Expr> {
         match Expr::literal(text) {
             Ok(expr) => Some(expr),
             Err(error) => {
@@ -301,7 +301,7 @@ impl<'a> WorkflowLowering<'a> {
         Expr::literal(Value::Null).ok()
     }
 
-    pub fn report_problem(
+    pub(super) fn report_problem(
         &mut self,
         step: &StepDefinition,
         field: impl Into<FieldPath>,
@@ -311,18 +311,18 @@ impl<'a> WorkflowLowering<'a> {
         self.problems.push(PlanProblem::new(code, step_location(step, field), message));
     }
 
-    pub fn report_bad_name(&mut self, step: &StepDefinition, field: FieldPath, name: &str) {
+    pub(super) fn report_bad_name(&mut self, step: &StepDefinition, field: FieldPath, name: &str) {
         self.broken = true;
         self.problems.push(bad_name_problem(step_location(step, field), name));
     }
 
     /// True if the workflow has a step with this id.
-    pub fn has_step(&self, id: &str) -> bool {
+    pub(super) fn has_step(&self, id: &str) -> bool {
         self.undos.find_step(id).is_some()
     }
 
     /// Lowers a list inside a step to a scope.
-    pub fn lower_inner_list(&mut self, steps: &'a [StepHandle], depth: usize) -> Arc<StepScope> {
+    pub(super) fn lower_inner_list(&mut self, steps: &'a [StepHandle], depth: usize) -> Arc<StepScope> {
         Arc::new(self.lower_list(steps, None, depth + 1))
     }
 }

@@ -149,25 +149,25 @@ pub(super) fn new_steps(entry: &ScopeEntry) -> Vec<StepState> {
 }
 
 impl<'a> StateFold<'a> {
-    pub fn scope_entry(&self, ix: InstanceIx) -> &'a ScopeEntry {
+    pub(super) fn scope_entry(&self, ix: InstanceIx) -> &'a ScopeEntry {
         self.plan.definition.scope(self.state.instance(ix).scope)
     }
 
-    pub fn step_policy(&self, at: StepAt) -> &'a StepPolicy {
+    pub(super) fn step_policy(&self, at: StepAt) -> &'a StepPolicy {
         &self.scope_entry(at.0).step(at.1).policy
     }
 
-    pub fn instance_mut(&mut self, ix: InstanceIx) -> &mut InstanceState {
+    pub(super) fn instance_mut(&mut self, ix: InstanceIx) -> &mut InstanceState {
         &mut self.state.instances[ix.0 as usize]
     }
 
-    pub fn visit_state_mut(&mut self, at: StepAt) -> &mut VisitState {
+    pub(super) fn visit_state_mut(&mut self, at: StepAt) -> &mut VisitState {
         Arc::make_mut(self.instance_mut(at.0).steps[at.1 as usize].more.get_or_insert_default())
     }
 
     /// Sets the phase of a step. No other code changes a phase. A change that the table of transitions does not allow
     /// panics, except in release builds.
-    pub fn set_phase(&mut self, at: StepAt, phase: StepPhase) {
+    pub(super) fn set_phase(&mut self, at: StepAt, phase: StepPhase) {
         let instance = &mut self.state.instances[at.0.0 as usize];
         let step = &mut instance.steps[at.1 as usize];
         debug_assert!(can_follow(step.phase, phase), "{:?} cannot be followed by {phase:?}", step.phase);
@@ -179,7 +179,7 @@ impl<'a> StateFold<'a> {
     }
 
     /// Begins a new visit, unless the step is in one.
-    pub fn begin_visit(&mut self, at: StepAt) {
+    pub(super) fn begin_visit(&mut self, at: StepAt) {
         let now = self.now;
         let home = self.state.instance(at.0).home;
         let instance = self.instance_mut(at.0);
@@ -203,7 +203,7 @@ impl<'a> StateFold<'a> {
     }
 
     /// Queues the step for a slot or, if it has one, for a worker.
-    pub fn make_ready(&mut self, at: StepAt) {
+    pub(super) fn make_ready(&mut self, at: StepAt) {
         self.clear_retry(at);
         self.set_phase(at, StepPhase::Ready);
         let more = self.visit_state_mut(at);
@@ -237,7 +237,7 @@ impl<'a> StateFold<'a> {
     }
 
     /// Frees the slot of a step and gives it to the next step in the queue.
-    pub fn free_slot(&mut self, at: StepAt) {
+    pub(super) fn free_slot(&mut self, at: StepAt) {
         let instance = self.instance_mut(at.0);
         let step = &mut instance.steps[at.1 as usize];
         if !std::mem::take(&mut step.slot) {
@@ -248,7 +248,7 @@ impl<'a> StateFold<'a> {
     }
 
     /// Resets ready steps that have not started to pending, as if they had not arrived.
-    pub fn forget_unstarted(&mut self, ix: InstanceIx) {
+    pub(super) fn forget_unstarted(&mut self, ix: InstanceIx) {
         let range = StepAt(ix, 0)..=StepAt(ix, u32::MAX);
         let mut waiting: Vec<u32> = self.state.ready.range(range.clone()).map(|at| at.1).collect();
         waiting.extend(self.state.entering.range(range).map(|at| at.1));
@@ -280,7 +280,7 @@ impl<'a> StateFold<'a> {
     }
 
     /// Removes the present visit from all queues and clears its deadlines and its waitpoint.
-    pub fn clear_step(&mut self, at: StepAt) {
+    pub(super) fn clear_step(&mut self, at: StepAt) {
         self.state.ready.remove(&at);
         self.state.entering.remove(&at);
         self.instance_mut(at.0).queue.remove(&at.1);
@@ -295,26 +295,26 @@ impl<'a> StateFold<'a> {
         }
     }
 
-    pub fn drop_step_deadline(&mut self, at: StepAt) {
+    fn drop_step_deadline(&mut self, at: StepAt) {
         if let Some(time) = self.visit_state_mut(at).deadline.take() {
             self.state.deadlines.remove(&(time, Deadline::Step(at)));
         }
     }
 
     /// Ends a try of a step. A deadline that applies to each try is removed.
-    pub fn end_try(&mut self, at: StepAt) {
+    pub(super) fn end_try(&mut self, at: StepAt) {
         if self.step_policy(at).timeout_per == TimeoutScope::Attempt {
             self.drop_step_deadline(at);
         }
     }
 
-    pub fn clear_retry(&mut self, at: StepAt) {
+    fn clear_retry(&mut self, at: StepAt) {
         if let Some(due) = self.visit_state_mut(at).due.take() {
             self.state.deadlines.remove(&(due, Deadline::Retry(at)));
         }
     }
 
-    pub fn close_waitpoint(&mut self, opening: Waitpoint) {
+    pub(super) fn close_waitpoint(&mut self, opening: Waitpoint) {
         self.drop_waitpoint_deadline(opening);
         let state = &mut self.state.openings[opening.0 as usize];
         state.closed = true;
@@ -329,7 +329,7 @@ impl<'a> StateFold<'a> {
         }
     }
 
-    pub fn drop_waitpoint_deadline(&mut self, opening: Waitpoint) {
+    pub(super) fn drop_waitpoint_deadline(&mut self, opening: Waitpoint) {
         if let Some(time) = self.state.openings[opening.0 as usize].deadline.take() {
             self.state.deadlines.remove(&(time, Deadline::Opening(opening)));
         }
@@ -337,7 +337,7 @@ impl<'a> StateFold<'a> {
 
     /// Decrements the unmet count of dependents if the outcome satisfies them. A conflict resolver is decremented after
     /// any outcome.
-    pub fn satisfy_dependents(&mut self, at: StepAt, effect: OutcomeEffect) {
+    pub(super) fn satisfy_dependents(&mut self, at: StepAt, effect: OutcomeEffect) {
         let entry = self.scope_entry(at.0);
         let instance = self.instance_mut(at.0);
         let waits = |dependent: &&u32| effect.satisfies || entry.conflict_resolver(at.1) == Some(**dependent);
@@ -348,7 +348,7 @@ impl<'a> StateFold<'a> {
     }
 
     /// Returns the walk whose current target is this step.
-    pub fn find_undo_walk(&self, at: StepAt) -> Option<UndoWalk> {
+    pub(super) fn find_undo_walk(&self, at: StepAt) -> Option<UndoWalk> {
         self.state.undoing.get(&at).copied()
     }
 }

@@ -54,7 +54,7 @@ fn to_lookup(value: &Value) -> RootLookup<'_> {
 }
 
 impl<'a> ScopeEnv<'a> {
-    pub fn new(plan: &'a Plan, state: &'a RunState, instance: InstanceIx) -> ScopeEnv<'a> {
+    pub(super) fn new(plan: &'a Plan, state: &'a RunState, instance: InstanceIx) -> ScopeEnv<'a> {
         ScopeEnv { plan, state, instance, own: None, before: None }
     }
 

@@ -102,7 +102,7 @@ impl<'e> ExprEvaluator<'e> {
         Ok((Value::Array(made), JsonSize { depth: size.depth + 1, ..size }))
     }
 
-    pub fn eval_node(&mut self, node: &'e ExprNode) -> Result<EvalValue<'e>, EvalError> {
+    fn eval_node(&mut self, node: &'e ExprNode) -> Result<EvalValue<'e>, EvalError> {
         let span = node.span();
         self.charge_visit(span)?;
         match node {
@@ -356,7 +356,7 @@ struct FuelMeter {
 }
 
 impl FuelMeter {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         FuelMeter { left: EXPRESSION_FUEL * UNIT }
     }
 
@@ -366,17 +366,17 @@ impl FuelMeter {
     }
 
     /// Charges for one node of the tree.
-    pub fn spend_node(&mut self) -> Result<(), FuelExhausted> {
+    fn spend_node(&mut self) -> Result<(), FuelExhausted> {
         self.spend(UNIT)
     }
 
     /// Charges for reading or writing this many bytes of text: one unit for 256 bytes.
-    pub fn spend_bytes(&mut self, n: usize) -> Result<(), FuelExhausted> {
+    fn spend_bytes(&mut self, n: usize) -> Result<(), FuelExhausted> {
         self.spend(n as u64)
     }
 
     /// Charges for visiting this many values.
-    pub fn spend_elements(&mut self, n: usize) -> Result<(), FuelExhausted> {
+    fn spend_elements(&mut self, n: usize) -> Result<(), FuelExhausted> {
         self.spend(ELEMENT.saturating_mul(n as u64))
     }
 }

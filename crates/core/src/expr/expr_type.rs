@@ -52,13 +52,13 @@ pub enum TypeFit {
 
 /// The coarse kinds of values in a type, as a set of bits.
 mod kind {
-    pub const NULL: u8 = 1;
-    pub const BOOL: u8 = 2;
-    pub const NUMBER: u8 = 4;
-    pub const STRING: u8 = 8;
-    pub const ARRAY: u8 = 16;
-    pub const OBJECT: u8 = 32;
-    pub const ALL: u8 = 63;
+    pub(super) const NULL: u8 = 1;
+    pub(super) const BOOL: u8 = 2;
+    pub(super) const NUMBER: u8 = 4;
+    pub(super) const STRING: u8 = 8;
+    pub(super) const ARRAY: u8 = 16;
+    pub(super) const OBJECT: u8 = 32;
+    pub(super) const ALL: u8 = 63;
 }
 
 impl ExprType {

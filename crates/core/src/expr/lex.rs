@@ -99,7 +99,7 @@ pub(super) struct ExprToken {
 
 impl ExprToken {
     /// Returns the token as an error names it: its text if that is short, otherwise its kind.
-    pub fn describe(&self, text: &str) -> String {
+    pub(super) fn describe(&self, text: &str) -> String {
         match (&self.tok, self.span.slice_text(text)) {
             (ExprTokenKind::End, _) => "the end".to_owned(),
             (ExprTokenKind::Str(_), _) => "a string".to_owned(),
@@ -112,7 +112,7 @@ impl ExprToken {
 
 impl DottedPath {
     /// Returns the path as written, including the dots.
-    pub fn to_text(&self) -> String {
+    pub(super) fn to_text(&self) -> String {
         let mut text = if self.dollar { "$".to_owned() } else { String::new() };
         text.push_str(&self.first.text);
         for segment in &self.rest {
@@ -123,12 +123,12 @@ impl DottedPath {
     }
 
     /// Returns the names from the `n`th after the first.
-    pub fn tail_names(&self, n: usize) -> impl Iterator<Item = String> {
+    pub(super) fn tail_names(&self, n: usize) -> impl Iterator<Item = String> {
         self.rest.iter().skip(n).map(|segment| segment.text.clone())
     }
 
     /// Returns the text of the `n`th name after the first.
-    pub fn nth_name(&self, n: usize) -> Option<&str> {
+    pub(super) fn nth_name(&self, n: usize) -> Option<&str> {
         self.rest.get(n).map(|segment| segment.text.as_str())
     }
 }
@@ -144,11 +144,11 @@ pub(super) struct ExprLexer<'a> {
 }
 
 impl<'a> ExprLexer<'a> {
-    pub fn new(text: &'a str, window: (usize, usize), digits: bool) -> Self {
+    pub(super) fn new(text: &'a str, window: (usize, usize), digits: bool) -> Self {
         ExprLexer { text, pos: window.0, end: window.1, digits }
     }
 
-    pub fn text(&self) -> &'a str {
+    pub(super) fn text(&self) -> &'a str {
         self.text
     }
 
@@ -173,7 +173,7 @@ impl<'a> ExprLexer<'a> {
     }
 
     /// Returns the next token. After the last one it always returns `ExprTokenKind::End`.
-    pub fn next_token(&mut self) -> Result<ExprToken, ExprParseError> {
+    pub(super) fn next_token(&mut self) -> Result<ExprToken, ExprParseError> {
         let blank = self.rest().len() - self.rest().trim_start().len();
         self.pos += blank;
         let start = self.pos;

@@ -158,7 +158,7 @@ pub(super) struct ExprValueReader<'a> {
 
 impl ExprValueReader<'_> {
     /// Reads all of `value`. Parts that need no evaluation become literals, however large.
-    pub fn read(&self, value: &Value) -> Result<Expr, ExprParseError> {
+    pub(super) fn read(&self, value: &Value) -> Result<Expr, ExprParseError> {
         let expr = self.read_at(value, 0)?;
         shape::check_shape(&expr).map_err(|error| ExprParseError::new(error, ExprSpan::default()))?;
         Ok(expr)

@@ -261,12 +261,12 @@ pub(super) struct ProblemCollector {
 }
 
 impl ProblemCollector {
-    pub fn push(&mut self, problem: PlanProblem) {
+    pub(super) fn push(&mut self, problem: PlanProblem) {
         self.push_with(problem.code, || problem);
     }
 
     /// Adds a problem that takes long to build, such as one with a suggestion. It is only built if it is kept.
-    pub fn push_with(&mut self, code: ProblemCode, make: impl FnOnce() -> PlanProblem) {
+    pub(super) fn push_with(&mut self, code: ProblemCode, make: impl FnOnce() -> PlanProblem) {
         self.errors |= code.severity() == Severity::Error;
         let count = self.counts.entry(code).or_default();
         *count += 1;
@@ -275,12 +275,12 @@ impl ProblemCollector {
         }
     }
 
-    pub fn has_errors(&self) -> bool {
+    pub(super) fn has_errors(&self) -> bool {
         self.errors
     }
 
     /// Returns all problems. If some were only counted, one more states their number.
-    pub fn finish(mut self) -> Vec<PlanProblem> {
+    pub(super) fn finish(mut self) -> Vec<PlanProblem> {
         for (code, count) in self.counts {
             if count > KEPT {
                 let more = count - KEPT;
@@ -489,12 +489,12 @@ pub(crate) enum FieldRest<'a> {
 }
 
 impl<'a> FieldRef<'a> {
-    pub fn new(field: PlanField, rest: FieldRest<'a>) -> FieldRef<'a> {
+    pub(crate) fn new(field: PlanField, rest: FieldRest<'a>) -> FieldRef<'a> {
         FieldRef { undo: false, group: None, field, rest }
     }
 
     /// The name of the input, if the field is an input of the step itself.
-    pub fn input_name(&self) -> Option<&'a str> {
+    pub(crate) fn input_name(&self) -> Option<&'a str> {
         match *self {
             FieldRef { undo: false, group: None, field: PlanField::Inputs, rest: FieldRest::Name(name) } => Some(name),
             _ => None,
@@ -502,7 +502,7 @@ impl<'a> FieldRef<'a> {
     }
 
     /// True if it is this field of the step itself.
-    pub fn is_field(&self, field: PlanField) -> bool {
+    pub(crate) fn is_field(&self, field: PlanField) -> bool {
         *self == FieldRef::new(field, FieldRest::Whole)
     }
 }

@@ -43,7 +43,7 @@ impl ScopeFlow {
     }
 
     /// True if there is a path from one step to another.
-    pub fn is_before(&self, first: u32, then: u32) -> bool {
+    pub(super) fn is_before(&self, first: u32, then: u32) -> bool {
         let closure = || self.closure.get_or_init(|| self.graph.build_closure(&self.components));
         self.is_next(first, then) || closure().is_before(first, then)
     }
@@ -166,29 +166,29 @@ struct ScopeLevel {
 }
 
 impl<'a> PlanSurvey<'a> {
-    pub fn new(definition: &'a PlanDefinition, library: &'a dyn WorkflowLibrary) -> PlanSurvey<'a> {
+    pub(super) fn new(definition: &'a PlanDefinition, library: &'a dyn WorkflowLibrary) -> PlanSurvey<'a> {
         PlanSurvey { definition, flows: definition.scopes.iter().map(ScopeFlow::new).collect(), library }
     }
 
     /// Returns the terms of the format that a scope was written in.
-    pub fn terms(&self, scope: ScopeIx) -> &'static WorkflowTerms {
+    pub(super) fn terms(&self, scope: ScopeIx) -> &'static WorkflowTerms {
         self.library.workflow_terms(self.definition.workflow_containing(scope).name.as_deref())
     }
 
-    pub fn scopes(&self) -> impl Iterator<Item = (ScopeIx, &'a ScopeEntry)> + use<'a> {
+    pub(super) fn scopes(&self) -> impl Iterator<Item = (ScopeIx, &'a ScopeEntry)> + use<'a> {
         (0u32..).map(ScopeIx).zip(&self.definition.scopes)
     }
 
     /// Returns every step with its position.
-    pub fn steps(&self) -> impl Iterator<Item = (ScopeIx, u32, &'a Step)> + use<'a> {
+    pub(super) fn steps(&self) -> impl Iterator<Item = (ScopeIx, u32, &'a Step)> + use<'a> {
         self.scopes().flat_map(|(ix, entry)| (0u32..).zip(&entry.scope.steps).map(move |(i, step)| (ix, i, &**step)))
     }
 
-    pub fn flow(&self, scope: ScopeIx) -> &ScopeFlow {
+    pub(super) fn flow(&self, scope: ScopeIx) -> &ScopeFlow {
         &self.flows[scope.0 as usize]
     }
 
-    pub fn step_location(&self, scope: ScopeIx, step: u32, field: impl Into<FieldPath>) -> ProblemLocation {
+    pub(super) fn step_location(&self, scope: ScopeIx, step: u32, field: impl Into<FieldPath>) -> ProblemLocation {
         let id = self.definition.scope(scope).step(step).id.clone();
         ProblemLocation { step: Some(id), ..self.workflow_location(scope, field.into()) }
     }
@@ -201,7 +201,7 @@ impl<'a> PlanSurvey<'a> {
     }
 
     /// Returns the location of a field of a scope; for an inner one, as a field of the step that contains it.
-    pub fn scope_location(&self, scope: ScopeIx, field: impl Into<FieldPath>) -> ProblemLocation {
+    pub(super) fn scope_location(&self, scope: ScopeIx, field: impl Into<FieldPath>) -> ProblemLocation {
         let Some((parent, holder, which)) = self.definition.scope(scope).parent else {
             return self.workflow_location(scope, field.into());
         };
@@ -212,7 +212,7 @@ impl<'a> PlanSurvey<'a> {
         self.step_location(parent, holder, prefix.join(field))
     }
 
-    pub fn spot_location(&self, spot: ExprSpot, field: impl Into<FieldPath>) -> ProblemLocation {
+    pub(super) fn spot_location(&self, spot: ExprSpot, field: impl Into<FieldPath>) -> ProblemLocation {
         match spot.step {
             Some(step) => self.step_location(spot.scope, step, field),
             None => self.scope_location(spot.scope, field),
@@ -220,7 +220,7 @@ impl<'a> PlanSurvey<'a> {
     }
 
     /// True if a scope is inside an each.
-    pub fn has_item(&self, scope: ScopeIx) -> bool {
+    pub(super) fn has_item(&self, scope: ScopeIx) -> bool {
         let mut at = scope;
         while let Some((parent, holder, _)) = self.definition.scope(at).parent {
             if matches!(self.definition.scope(parent).step(holder).kind, StepKindSpec::Each(_)) {
@@ -232,7 +232,7 @@ impl<'a> PlanSurvey<'a> {
     }
 
     /// Returns the step that a name means at a spot, if it can have run by then.
-    pub fn find_visible_step(&self, spot: ExprSpot, id: &str) -> Result<VisibleStep, VisibilityError> {
+    pub(super) fn find_visible_step(&self, spot: ExprSpot, id: &str) -> Result<VisibleStep, VisibilityError> {
         let names = &self.definition.workflow_containing(spot.scope).names;
         let &(scope, step) = names.get(id).ok_or(VisibilityError::NoSuchStep)?;
         let (reader, target, each) = self.find_common_scope(spot, scope, step);

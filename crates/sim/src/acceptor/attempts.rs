@@ -309,7 +309,7 @@ impl Acceptor {
 
 /// Checks that the due time of a retry matches the back-off. The retry may be counted from the last fresh iteration or
 /// from the start.
-pub fn check_retry_due(
+pub(super) fn check_retry_due(
     backoff: &Backoff,
     (low, high): (u32, u32),
     not_before: Option<Timestamp>,
@@ -326,7 +326,7 @@ pub fn check_retry_due(
 
 impl AcceptorStep {
     /// Advances to a role of an iteration.
-    pub fn advance_to_role(&mut self, role: AttemptRole, iteration: u32, fresh: bool) {
+    pub(super) fn advance_to_role(&mut self, role: AttemptRole, iteration: u32, fresh: bool) {
         if iteration != self.iteration {
             self.numbers.clear();
             if fresh {
@@ -338,29 +338,29 @@ impl AcceptorStep {
     }
 
     /// True if the step may end with this outcome now.
-    pub fn may_end(&self, outcome: StepOutcome) -> bool {
+    pub(super) fn may_end(&self, outcome: StepOutcome) -> bool {
         self.may.contains(&AllowedFollowUp::End(outcome))
     }
 
     /// True if the outcome is a timeout and the step's own deadline has passed.
-    pub fn may_end_timed_out(&self, outcome: StepOutcome, now: Timestamp) -> bool {
+    pub(super) fn may_end_timed_out(&self, outcome: StepOutcome, now: Timestamp) -> bool {
         outcome == StepOutcome::Failed(ErrorClass::Timeout) && self.is_late(now)
     }
 
-    pub fn is_late(&self, now: Timestamp) -> bool {
+    pub(super) fn is_late(&self, now: Timestamp) -> bool {
         self.overdue || self.deadline.is_some_and(|due| due <= now)
     }
 }
 
 /// True if a policy allows another attempt after this many tries.
-pub fn allows_retry(retry: &StepRetry, tries: u32, class: ErrorClass, code: Option<&str>) -> bool {
+pub(super) fn allows_retry(retry: &StepRetry, tries: u32, class: ErrorClass, code: Option<&str>) -> bool {
     let most = retry.attempts.get(&class).copied().unwrap_or(0);
     tries < most && !code.is_some_and(|code| retry.never.iter().any(|never| never == code))
 }
 
 impl Acceptor {
     /// Records the end of a main, check or summary attempt, and the actions that may follow it.
-    pub(super) fn note_attempt_end(&mut self, at: StepAt, role: AttemptRole, end: &AttemptEnd) -> RuleResult {
+    fn note_attempt_end(&mut self, at: StepAt, role: AttemptRole, end: &AttemptEnd) -> RuleResult {
         let step = Arc::clone(&self.scope_entry(at.0).scope.steps[at.1 as usize]);
         let StepKindSpec::Work(work) = &step.kind else { return Err("only work has attempts".into()) };
         let halted = self.check_going(at.0).is_err();
@@ -559,7 +559,7 @@ fn allowed_when_incomplete(
     allowed_next_iteration(st, check)
 }
 
-pub fn allowed_next_iteration(st: &AcceptorStep, check: &CompletionCheck) -> Vec<AllowedFollowUp> {
+pub(super) fn allowed_next_iteration(st: &AcceptorStep, check: &CompletionCheck) -> Vec<AllowedFollowUp> {
     if st.iteration < check.max_iterations {
         return vec![AllowedFollowUp::GoOn { role: AttemptRole::Main, iteration: st.iteration + 1 }];
     }

@@ -234,7 +234,7 @@ fn cancels_on_timeout(step: &Step) -> bool {
 
 /// The result of an arrival.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AcceptorArrival {
+pub(super) enum AcceptorArrival {
     /// The step may start.
     Ready,
     TooMany,
@@ -264,7 +264,7 @@ impl Acceptor {
     }
 
     /// Checks that order allows the step to arrive now.
-    pub(super) fn check_reachable(&self, at: StepAt) -> RuleResult {
+    fn check_reachable(&self, at: StepAt) -> RuleResult {
         let StepAt(ix, step) = at;
         let entry = self.scope_entry(ix);
         let inst = self.instance(ix)?;

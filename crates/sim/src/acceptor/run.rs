@@ -10,7 +10,7 @@ use skein_core::{
         CursorRoute, Event, InstanceIx, InstancePart, InstanceReused, Publication, SkipReason, StepAt, StepOutcome,
         StepReused,
     },
-    ir::{HookTiming, OutcomeAction, OutcomeEffect, RunImpact as Worst, RunStatus, ScopeShape, StepKindSpec},
+    ir::{HookTiming, OutcomeAction, OutcomeEffect, RunImpact as Worst, RunStatus, StepKindSpec},
     time::Timestamp,
 };
 
@@ -34,8 +34,7 @@ impl Acceptor {
         ensure!(*deadline == right, "its deadline should be {right:?}");
         let hooks = self.list_hooks(HookTiming::Start);
         ensure!(publish.iter().copied().collect::<BTreeSet<_>>() == hooks, "the start is to be published to {hooks:?}");
-        let mut inst = AcceptorInstance::new(root.root, InstanceIx::ROOT, entry.scope.steps.len());
-        inst.cursor = matches!(entry.scope.shape, ScopeShape::Routed { .. }).then_some(CursorRoute::Step(entry.start));
+        let mut inst = AcceptorInstance::new(&self.plan, root.root, InstanceIx::ROOT);
         inst.deadline = *deadline;
         inst.input = (**parameters).clone();
         self.instances.push(inst);
@@ -148,21 +147,12 @@ impl Acceptor {
                 | (StepKindSpec::Call(_), InstancePart::Call)
         );
         ensure!(fits, "the step has no such part");
-        let ix = InstanceIx(u32::try_from(self.instances.len()).unwrap_or(u32::MAX));
-        let which = if let InstancePart::Lane(lane) = part { *lane } else { 0 };
-        let scope = self.scope_entry(parent.0).inner_scope(parent.1, which);
-        let entry = self.plan.definition.scope(scope);
-        let home = if *part == InstancePart::Call { ix } else { self.instance(parent.0)?.home };
-        let mut inst = AcceptorInstance::new(scope, home, entry.scope.steps.len());
-        inst.cursor = matches!(entry.scope.shape, ScopeShape::Routed { .. }).then_some(CursorRoute::Step(entry.start));
-        (inst.parent, inst.part) = (Some(*parent), Some(*part));
+        let mut inst = self.new_child(*parent, *part)?;
         inst.input = input.as_deref().cloned().unwrap_or_default();
         inst.env = (**env).clone();
         inst.halts.extend(why.clone());
         inst.ended = Some(end.clone());
-        self.instances.push(inst);
-        self.step_state_mut(*parent)?.children.push(ix);
-        Ok(())
+        self.add_child(*parent, inst)
     }
 
     pub(super) fn accept_step_reused(&mut self, reused: &StepReused) -> RuleResult {

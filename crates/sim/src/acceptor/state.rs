@@ -11,15 +11,15 @@ use skein_core::{
     },
     expr::{EvalError, Expr, ExprEnv, ReferenceRoot, RootLookup, StepProperty},
     ir::{ErrorClass, HoldReason, OutcomeEffect, RunImpact, StepStatus},
-    plan::{RelativeStepPath, ScopeEntry, ScopeIx},
+    plan::{Plan, RelativeStepPath, ScopeEntry, ScopeIx},
     time::Timestamp,
 };
 
 use crate::acceptor::{Acceptor, RuleResult};
 
 /// An instance of a scope.
-#[derive(Debug)]
-pub struct AcceptorInstance {
+#[derive(Debug, Default)]
+pub(super) struct AcceptorInstance {
     pub scope: ScopeIx,
     pub parent: Option<StepAt>,
     pub part: Option<InstancePart>,
@@ -48,9 +48,10 @@ pub struct AcceptorInstance {
 }
 
 /// The phase of a step's visit.
-#[derive(Debug, Clone, PartialEq)]
-pub enum AcceptorStepPhase {
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) enum AcceptorStepPhase {
     /// The step has not arrived.
+    #[default]
     Pending,
     /// The step may start or continue.
     Ready,
@@ -67,8 +68,8 @@ pub enum AcceptorStepPhase {
 }
 
 /// A step of an instance.
-#[derive(Debug)]
-pub struct AcceptorStep {
+#[derive(Debug, Default)]
+pub(super) struct AcceptorStep {
     pub at: AcceptorStepPhase,
     pub visit: u32,
     pub slot: bool,
@@ -115,7 +116,7 @@ pub struct AcceptorStep {
 
 /// A visit that succeeded, and its position among all successful visits.
 #[derive(Debug, Clone)]
-pub struct AcceptorCompletion {
+pub(super) struct AcceptorCompletion {
     pub visit: u32,
     pub order: u64,
     pub undone: bool,
@@ -123,7 +124,7 @@ pub struct AcceptorCompletion {
 
 /// An action that may follow.
 #[derive(Debug, Clone, PartialEq)]
-pub enum AllowedFollowUp {
+pub(super) enum AllowedFollowUp {
     Retry { class: ErrorClass, not_before: Option<Timestamp> },
     Hold { reason: HoldReason, until: Option<Timestamp> },
     GoOn { role: AttemptRole, iteration: u32 },
@@ -132,7 +133,7 @@ pub enum AllowedFollowUp {
 
 /// A gate, wait or hold.
 #[derive(Debug)]
-pub struct AcceptorWaitpoint {
+pub(super) struct AcceptorWaitpoint {
     pub number: Waitpoint,
     pub at: StepAt,
     pub what: AcceptorWaitpointKind,
@@ -147,15 +148,15 @@ pub struct AcceptorWaitpoint {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AcceptorWaitpointKind {
+pub(super) enum AcceptorWaitpointKind {
     Gate,
     Wait,
     Hold(HoldReason),
 }
 
 /// An undo walk.
-#[derive(Debug)]
-pub struct AcceptorWalk {
+#[derive(Debug, Default)]
+pub(super) struct AcceptorWalk {
     pub targets: Vec<UndoTarget>,
     /// The number of targets that the walk has handled.
     pub done: usize,
@@ -172,49 +173,13 @@ pub struct AcceptorWalk {
 }
 
 impl AcceptorStep {
-    pub fn new() -> AcceptorStep {
-        AcceptorStep {
-            at: AcceptorStepPhase::Pending,
-            visit: 0,
-            slot: false,
-            live: None,
-            stop: None,
-            numbers: BTreeMap::new(),
-            role: AttemptRole::Main,
-            iteration: 1,
-            tries: 0,
-            retries: 0,
-            interruptions: 0,
-            undecided: 0,
-            stall: (None, 0, 1),
-            approved: false,
-            given: false,
-            deadline: None,
-            overdue: false,
-            may: Vec::new(),
-            result: Value::Null,
-            blocked: false,
-            decided: None,
-            signal: None,
-            items: None,
-            released: false,
-            children: Vec::new(),
-            outcome: None,
-            effect: None,
-            output: Value::Null,
-            error: None,
-            unmerged: false,
-            settler: None,
-            spent: Cost::default(),
-            completed: Vec::new(),
-            cut_off: false,
-        }
+    pub(super) fn new() -> AcceptorStep {
+        AcceptorStep { iteration: 1, stall: (None, 0, 1), ..AcceptorStep::default() }
     }
 
     /// Starts a new visit and keeps the values of earlier visits that expressions can read.
-    pub fn start_visit(&mut self) {
-        let kept = AcceptorStep::new();
-        let before = std::mem::replace(self, kept);
+    pub(super) fn start_visit(&mut self) {
+        let before = std::mem::replace(self, AcceptorStep::new());
         self.visit = before.visit + 1;
         self.at = AcceptorStepPhase::Ready;
         self.outcome = before.outcome;
@@ -222,46 +187,28 @@ impl AcceptorStep {
         self.output = before.output;
         self.spent = before.spent;
         self.completed = before.completed;
-        self.children = Vec::new();
     }
 
-    pub fn is_live(&self) -> bool {
+    pub(super) fn is_live(&self) -> bool {
         !matches!(self.at, AcceptorStepPhase::Pending | AcceptorStepPhase::Over)
     }
 
     /// True if the step has not arrived, or is ready and has done nothing.
-    pub fn is_unstarted(&self) -> bool {
+    pub(super) fn is_unstarted(&self) -> bool {
         self.at == AcceptorStepPhase::Pending
             || (self.at == AcceptorStepPhase::Ready && !self.given && self.children.is_empty())
     }
 }
 
 impl AcceptorInstance {
-    pub fn new(scope: ScopeIx, home: InstanceIx, steps: usize) -> AcceptorInstance {
-        AcceptorInstance {
-            scope,
-            parent: None,
-            part: None,
-            home,
-            item: None,
-            deadline: None,
-            halts: Vec::new(),
-            undo_asked: false,
-            must_halt: None,
-            began_undo: false,
-            ended: None,
-            steps: (0..steps).map(|_| AcceptorStep::new()).collect(),
-            cursor: None,
-            last_output: Value::Null,
-            worst: RunImpact::Clean,
-            ended_as: 0,
-            input: Value::Null,
-            env: Value::Null,
-            executed: 0,
-        }
+    pub(super) fn new(plan: &Plan, scope: ScopeIx, home: InstanceIx) -> AcceptorInstance {
+        let entry = plan.definition.scope(scope);
+        let steps = entry.scope.steps.iter().map(|_| AcceptorStep::new()).collect();
+        let cursor = entry.is_routed().then_some(CursorRoute::Step(entry.start));
+        AcceptorInstance { scope, home, steps, cursor, ..AcceptorInstance::default() }
     }
 
-    pub fn is_halted(&self) -> bool {
+    pub(super) fn is_halted(&self) -> bool {
         !self.halts.is_empty()
     }
 }

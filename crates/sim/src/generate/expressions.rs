@@ -157,7 +157,7 @@ impl WorkflowGenerator {
 
 /// The shape of a step's output, as its readers see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StepOutputShape {
+pub(super) enum StepOutputShape {
     /// `{n, flag, word, list}`; fields that are not required may be missing.
     Fields,
     /// `{decision, reason, approver}`.
@@ -176,7 +176,7 @@ thread_local! {
 }
 
 /// The `n`th step id.
-pub fn nth_step_id(n: usize) -> StepId {
+pub(super) fn nth_step_id(n: usize) -> StepId {
     NAMES.with_borrow_mut(|names| {
         while names.len() <= n {
             names.push(StepId::new(format!("s{}", names.len())).expect("a letter and a number are a name"));
@@ -197,14 +197,14 @@ fn parse_cached(key: String, parse: impl FnOnce(&str) -> Expr) -> Expr {
 }
 
 /// Parses a condition or path in the syntax that uses `$`.
-pub fn parse_condition(text: String) -> Expr {
+pub(super) fn parse_condition(text: String) -> Expr {
     parse_cached(text, |text| {
         aip15::parse_condition(text).unwrap_or_else(|e| panic!("generated condition `{text}`: {e}"))
     })
 }
 
 /// Parses a condition in the syntax that has statuses and `env`.
-pub fn parse_status_condition(text: String) -> Expr {
+fn parse_status_condition(text: String) -> Expr {
     parse_cached(text, |text| {
         swdl::parse_condition(text, swdl::SwdlExprScope::FanOut)
             .unwrap_or_else(|e| panic!("generated condition `{text}`: {e}"))
@@ -212,23 +212,23 @@ pub fn parse_status_condition(text: String) -> Expr {
 }
 
 /// Parses a value in which strings that start with `$` are paths.
-pub fn parse_value(value: &Value) -> Expr {
+pub(super) fn parse_value(value: &Value) -> Expr {
     parse_cached(value.to_string(), |_| {
         aip15::parse_value(value).unwrap_or_else(|e| panic!("generated value {value}: {e}"))
     })
 }
 
 /// Indices of the schemas in the pool.
-pub const ANY_FIELDS: usize = 0;
-pub const NEEDS_N: usize = 1;
-pub const DEFAULTS: usize = 2;
-pub const INTEGER: usize = 3;
-pub const BOOLEAN: usize = 4;
-pub const PARAMETERS: usize = 5;
-pub const CALLED: usize = 6;
-pub const OBJECT: usize = 7;
+pub(super) const ANY_FIELDS: usize = 0;
+pub(super) const NEEDS_N: usize = 1;
+pub(super) const DEFAULTS: usize = 2;
+pub(super) const INTEGER: usize = 3;
+const BOOLEAN: usize = 4;
+pub(super) const PARAMETERS: usize = 5;
+pub(super) const CALLED: usize = 6;
+pub(super) const OBJECT: usize = 7;
 
-pub fn shared_schema(n: usize) -> Schema {
+pub(super) fn shared_schema(n: usize) -> Schema {
     SCHEMAS.with(|schemas| schemas[n].clone())
 }
 

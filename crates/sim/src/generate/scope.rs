@@ -18,33 +18,33 @@ use crate::rng::Rng;
 
 /// A step that other steps may read.
 #[derive(Debug, Clone)]
-pub struct ReadableStep {
+pub(super) struct ReadableStep {
     pub id: StepId,
     pub gives: StepOutputShape,
 }
 
 /// The values that an expression may read.
 #[derive(Debug, Clone)]
-pub struct ReadableScope {
+pub(super) struct ReadableScope {
     pub seen: Vec<ReadableStep>,
     pub item: bool,
 }
 
 impl ReadableScope {
-    pub fn new() -> ReadableScope {
+    pub(super) fn new() -> ReadableScope {
         ReadableScope { seen: Vec::new(), item: false }
     }
 
-    pub fn pick_step(&self, rng: &mut Rng) -> Option<&ReadableStep> {
+    pub(super) fn pick_step(&self, rng: &mut Rng) -> Option<&ReadableStep> {
         (!self.seen.is_empty()).then(|| rng.pick(&self.seen))
     }
 }
 
 /// The target of a cursor; `None` is the end.
-pub type CursorTarget = Option<usize>;
+pub(super) type CursorTarget = Option<usize>;
 
 /// The order of the steps of a scope, before their contents are drawn.
-pub struct ScopeSkeleton {
+pub(super) struct ScopeSkeleton {
     pub base: usize,
     pub routed: bool,
     pub cycles: bool,
@@ -58,7 +58,7 @@ pub struct ScopeSkeleton {
 }
 
 impl ScopeSkeleton {
-    pub fn resolve_target(&self, to: CursorTarget) -> RouteTarget {
+    pub(super) fn resolve_target(&self, to: CursorTarget) -> RouteTarget {
         to.map_or(RouteTarget::End, |i| RouteTarget::Step(expressions::nth_step_id(self.base + i)))
     }
 
@@ -334,7 +334,7 @@ fn kind_output_shape(kind: StepKindName) -> StepOutputShape {
 }
 
 /// Adds the steps inside lanes and passes, which can be read from outside.
-pub fn add_inner_steps(kind: &StepKindSpec, seen: &mut Vec<ReadableStep>) {
+pub(super) fn add_inner_steps(kind: &StepKindSpec, seen: &mut Vec<ReadableStep>) {
     if matches!(kind, StepKindSpec::Each(_)) {
         return;
     }

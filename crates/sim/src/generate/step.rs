@@ -26,13 +26,13 @@ use crate::{
 };
 
 /// The signals that waits wait for.
-pub const SIGNALS: [&str; 3] = ["paid", "shipped", "merged"];
+const SIGNALS: [&str; 3] = ["paid", "shipped", "merged"];
 
-pub fn step_id(text: &str) -> StepId {
+pub(super) fn step_id(text: &str) -> StepId {
     StepId::new(text).expect("generated names are names")
 }
 
-pub fn tool_worker(text: &str) -> WorkerSpec {
+pub(super) fn tool_worker(text: &str) -> WorkerSpec {
     WorkerSpec::Tool { tool: text.into(), pinned: None }
 }
 
@@ -272,7 +272,7 @@ impl WorkflowGenerator {
 }
 
 /// Longer than any run takes, so that a timeout of this length is never due.
-pub const NEVER: Millis = Millis::from_hours(200);
+pub(super) const NEVER: Millis = Millis::from_hours(200);
 
 const INCOMPLETE_IS_FINE: OutcomeEffect =
     OutcomeEffect { then: OutcomeAction::GoOn, satisfies: true, verdict: RunImpact::Degraded, as_skipped: false };
@@ -290,7 +290,7 @@ const TRIED_AGAIN: [ErrorClass; 5] =
     [ErrorClass::Transient, ErrorClass::Network, ErrorClass::External, ErrorClass::Service, ErrorClass::AgentError];
 
 impl WorkflowGenerator {
-    pub(super) fn draw_policy(&mut self, kind: StepKindName) -> StepPolicy {
+    fn draw_policy(&mut self, kind: StepKindName) -> StepPolicy {
         let mut policy = StepPolicy { effects: self.draw_effects(), ..StepPolicy::default() };
         let composite =
             matches!(kind, StepKindName::Parallel | StepKindName::Each | StepKindName::Loop | StepKindName::Call);
@@ -446,7 +446,7 @@ impl WorkflowGenerator {
         }
     }
 
-    pub(super) fn draw_undo(&mut self, kind: StepKindName, own: &str) -> Option<Box<UndoSpec>> {
+    fn draw_undo(&mut self, kind: StepKindName, own: &str) -> Option<Box<UndoSpec>> {
         let likely = match (kind, self.table) {
             (StepKindName::Branch | StepKindName::Gate | StepKindName::Wait, _) => 0,
             (StepKindName::Work, GeneratorStyle::AgentCore) => 10,
@@ -498,7 +498,7 @@ impl WorkflowGenerator {
     }
 }
 
-pub fn draw_backoff(rng: &mut Rng) -> Backoff {
+pub(super) fn draw_backoff(rng: &mut Rng) -> Backoff {
     let growth = match rng.next_below(3) {
         0 => BackoffGrowth::Constant,
         1 => BackoffGrowth::Linear,
@@ -508,7 +508,7 @@ pub fn draw_backoff(rng: &mut Rng) -> Backoff {
     Backoff { initial, growth, max: Millis::from_secs(30), jitter: rng.chance_percent(30) }
 }
 
-pub fn draw_budget(rng: &mut Rng) -> Budget {
+pub(super) fn draw_budget(rng: &mut Rng) -> Budget {
     let mode = *rng.pick(&[BudgetMode::Warn, BudgetMode::Pause, BudgetMode::Stop]);
     let tokens = rng.chance_percent(70).then(|| rng.next_between(50, 400));
     let micro_usd = (tokens.is_none() || rng.chance_percent(30)).then(|| rng.next_between(50, 400));
@@ -516,16 +516,16 @@ pub fn draw_budget(rng: &mut Rng) -> Budget {
 }
 
 /// Draws the number of required approvals: usually one.
-pub fn draw_quorum(rng: &mut Rng) -> u32 {
+fn draw_quorum(rng: &mut Rng) -> u32 {
     if rng.chance_percent(75) { 1 } else { rng.next_u32_between(2, 3) }
 }
 
-pub fn draw_approvers(rng: &mut Rng) -> Vec<Approver> {
+fn draw_approvers(rng: &mut Rng) -> Vec<Approver> {
     if rng.chance_percent(50) { draw_named_approvers(rng) } else { Vec::new() }
 }
 
 /// Draws at least one approver: an escalation without approvers asks nobody.
-pub fn draw_named_approvers(rng: &mut Rng) -> Vec<Approver> {
+fn draw_named_approvers(rng: &mut Rng) -> Vec<Approver> {
     match rng.chance_percent(50) {
         true => vec![Approver::Role("lead".into())],
         false => vec![Approver::User("ada".into()), Approver::Role("legal".into())],

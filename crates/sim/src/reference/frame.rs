@@ -18,11 +18,11 @@ use skein_core::{
 
 use crate::{
     outcome::InstancePathPair,
-    reference::{ExpectedStep, ModelEvaluator, ModelFailure, ModelOutcome, TimingRace},
+    reference::{ExpectedStep, ModelEvaluator, ModelFailure, ModelOutcome, RaceResult, TimingRace},
 };
 
 /// An instance of a workflow: the run itself, or a call.
-pub struct ModelWorkflow<'a> {
+pub(super) struct ModelWorkflow<'a> {
     pub entry: &'a WorkflowEntry,
     pub input: Value,
     pub env: Value,
@@ -32,7 +32,7 @@ pub struct ModelWorkflow<'a> {
 }
 
 /// An instance of a scope.
-pub struct ModelFrame<'f, 'a> {
+pub(super) struct ModelFrame<'f, 'a> {
     pub scope: ScopeIx,
     pub name: InstancePathPair,
     pub outer: Option<&'f ModelFrame<'f, 'a>>,
@@ -47,14 +47,14 @@ pub struct ModelFrame<'f, 'a> {
 
 /// The remains of an instance, for expressions that read its steps.
 #[derive(Debug)]
-pub struct ModelFrameRecord {
+pub(super) struct ModelFrameRecord {
     pub steps: Vec<ModelStep>,
     pub inner: BTreeMap<(u32, u32), Rc<ModelFrameRecord>>,
 }
 
 /// The known state of a step of an instance.
 #[derive(Debug, Clone)]
-pub struct ModelStep {
+pub(super) struct ModelStep {
     pub status: StepStatus,
     pub or: Option<StepStatus>,
     pub own_failure: bool,
@@ -73,7 +73,7 @@ pub struct ModelStep {
 }
 
 impl ModelStep {
-    pub fn new() -> ModelStep {
+    pub(super) fn new() -> ModelStep {
         ModelStep {
             status: StepStatus::Pending,
             or: None,
@@ -93,7 +93,7 @@ impl ModelStep {
 
 /// A visit of a step that has an undo and succeeded.
 #[derive(Debug, Clone)]
-pub struct ModelCompletion<'a> {
+pub(super) struct ModelCompletion<'a> {
     pub step: &'a Step,
     pub name: InstancePathPair,
     pub visit: u32,
@@ -101,7 +101,7 @@ pub struct ModelCompletion<'a> {
 
 /// The completed visits, with as much of their order as is known.
 #[derive(Debug, Clone)]
-pub enum CompletionLog<'a> {
+pub(super) enum CompletionLog<'a> {
     One(ModelCompletion<'a>),
     InOrder(Vec<CompletionLog<'a>>),
     /// Completed concurrently.
@@ -109,11 +109,11 @@ pub enum CompletionLog<'a> {
 }
 
 impl<'a> CompletionLog<'a> {
-    pub fn empty() -> CompletionLog<'a> {
+    pub(super) fn empty() -> CompletionLog<'a> {
         CompletionLog::InOrder(Vec::new())
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         match self {
             CompletionLog::One(_) => false,
             CompletionLog::InOrder(all) | CompletionLog::AnyOrder(all) => all.iter().all(CompletionLog::is_empty),
@@ -121,7 +121,7 @@ impl<'a> CompletionLog<'a> {
     }
 
     /// Appends the completed visits, first completed first, if that order is known.
-    pub fn flatten_into(&self, into: &mut Vec<ModelCompletion<'a>>) -> Result<(), TimingRace> {
+    pub(super) fn flatten_into(&self, into: &mut Vec<ModelCompletion<'a>>) -> RaceResult<()> {
         match self {
             CompletionLog::One(one) => into.push(one.clone()),
             CompletionLog::AnyOrder(all) if all.iter().filter(|log| !log.is_empty()).count() > 1 => {
@@ -136,7 +136,7 @@ impl<'a> CompletionLog<'a> {
 }
 
 /// The result of a visit of a step.
-pub enum ModelVisitResult<'a> {
+pub(super) enum ModelVisitResult<'a> {
     Ended(ModelVisitEnd<'a>),
     /// It waits, and nobody will answer.
     Waiting,
@@ -151,21 +151,21 @@ pub enum ModelVisitResult<'a> {
 
 /// The reason why a step stops the workflow around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ModelStopReason {
+pub(super) enum ModelStopReason {
     Cancel,
     /// The step limit is exceeded.
     Limit,
 }
 
 /// The result of an arrival.
-pub enum ModelArrival<'a> {
+pub(super) enum ModelArrival<'a> {
     Ready,
     Over(Box<ModelVisitEnd<'a>>),
     TooMany,
 }
 
 /// The end of a visit.
-pub struct ModelVisitEnd<'a> {
+pub(super) struct ModelVisitEnd<'a> {
     pub ending: ModelOutcome,
     pub output: Value,
     pub unclear: bool,
@@ -185,7 +185,7 @@ pub struct ModelVisitEnd<'a> {
 }
 
 impl<'a> ModelVisitEnd<'a> {
-    pub fn new(ending: ModelOutcome) -> ModelVisitEnd<'a> {
+    pub(super) fn new(ending: ModelOutcome) -> ModelVisitEnd<'a> {
         ModelVisitEnd {
             ending,
             output: Value::Null,
@@ -201,17 +201,17 @@ impl<'a> ModelVisitEnd<'a> {
         }
     }
 
-    pub fn from_output(output: Value) -> ModelVisitEnd<'a> {
+    pub(super) fn from_output(output: Value) -> ModelVisitEnd<'a> {
         ModelVisitEnd { output, ..ModelVisitEnd::new(ModelOutcome::Succeeded) }
     }
 
-    pub fn from_failure(fault: ModelFailure) -> ModelVisitEnd<'a> {
+    pub(super) fn from_failure(fault: ModelFailure) -> ModelVisitEnd<'a> {
         ModelVisitEnd::new(ModelOutcome::Failed(fault))
     }
 }
 
 /// The result of an instance.
-pub enum ModelInstanceResult<'a> {
+pub(super) enum ModelInstanceResult<'a> {
     Ended {
         result: Result<Value, ModelFailure>,
         degraded: bool,
@@ -225,7 +225,7 @@ pub enum ModelInstanceResult<'a> {
 }
 
 impl<'f, 'a> ModelFrame<'f, 'a> {
-    pub fn new(
+    pub(super) fn new(
         eval: &ModelEvaluator<'a>,
         scope: ScopeIx,
         name: InstancePathPair,
@@ -244,12 +244,12 @@ impl<'f, 'a> ModelFrame<'f, 'a> {
         }
     }
 
-    pub fn scope_entry(&self, eval: &ModelEvaluator<'a>) -> &'a ScopeEntry {
+    pub(super) fn scope_entry(&self, eval: &ModelEvaluator<'a>) -> &'a ScopeEntry {
         eval.definition.scope(self.scope)
     }
 
     /// Records the end of a visit and the status that it shows.
-    pub fn note_visit_end(&self, step: u32, end: &ModelVisitEnd<'a>, effect: OutcomeEffect) {
+    pub(super) fn note_visit_end(&self, step: u32, end: &ModelVisitEnd<'a>, effect: OutcomeEffect) {
         let mut steps = self.steps.borrow_mut();
         let known = &mut steps[step as usize];
         let shown = shown_status(&end.ending);
@@ -269,14 +269,14 @@ impl<'f, 'a> ModelFrame<'f, 'a> {
         known.spent.add(end.spent);
     }
 
-    pub fn set_status(&self, step: u32, status: StepStatus, or: Option<StepStatus>) {
+    pub(super) fn set_status(&self, step: u32, status: StepStatus, or: Option<StepStatus>) {
         let known = &mut self.steps.borrow_mut()[step as usize];
         (known.status, known.or) = (status, or);
     }
 
     /// Closes a frame. Steps that were never reached become skipped in an ended instance, and stay pending in a waiting
     /// one.
-    pub fn close_frame(&self, eval: &mut ModelEvaluator<'a>, waits: bool) -> Rc<ModelFrameRecord> {
+    pub(super) fn close_frame(&self, eval: &mut ModelEvaluator<'a>, waits: bool) -> Rc<ModelFrameRecord> {
         let entry = self.scope_entry(eval);
         let mut steps = self.steps.borrow_mut();
         for (step, known) in entry.scope.steps.iter().zip(steps.iter_mut()) {
@@ -310,7 +310,7 @@ fn shown_status(ending: &ModelOutcome) -> StepStatus {
 
 /// The effect that the table defines for an outcome. Returns an error if it depends on a class that the rules leave
 /// open.
-pub fn find_effect(effects: &OutcomeEffects, ending: &ModelOutcome) -> Result<OutcomeEffect, TimingRace> {
+pub(super) fn find_effect(effects: &OutcomeEffects, ending: &ModelOutcome) -> RaceResult<OutcomeEffect> {
     Ok(match ending {
         ModelOutcome::Succeeded => effects.succeeded,
         ModelOutcome::Incomplete => effects.incomplete,
@@ -334,13 +334,13 @@ pub fn find_effect(effects: &OutcomeEffects, ending: &ModelOutcome) -> Result<Ou
 
 /// The verdict of an instance so far, and the first failure that counts.
 #[derive(Default)]
-pub struct VerdictTally {
+pub(super) struct VerdictTally {
     pub worst: RunImpact,
     pub first: Option<ModelFailure>,
 }
 
 impl VerdictTally {
-    pub fn add_end(&mut self, end: &ModelVisitEnd<'_>, effect: OutcomeEffect, in_order: bool) {
+    pub(super) fn add_end(&mut self, end: &ModelVisitEnd<'_>, effect: OutcomeEffect, in_order: bool) {
         let ending = &end.ending;
         self.worst = self.worst.max(effect.verdict);
         if end.degraded {
@@ -361,7 +361,7 @@ impl VerdictTally {
     }
 }
 
-pub fn halts_instance(effect: OutcomeEffect) -> bool {
+pub(super) fn halts_instance(effect: OutcomeEffect) -> bool {
     effect.then != OutcomeAction::GoOn
 }
 
@@ -376,7 +376,7 @@ impl<'a> ModelEvaluator<'a> {
         &self,
         frame: &ModelFrame<'_, 'a>,
         expr: &Expr,
-    ) -> Result<Result<Value, EvalError>, TimingRace> {
+    ) -> RaceResult<Result<Value, EvalError>> {
         let value = expr.eval(&ModelEnv { eval: self, frame });
         self.check_unambiguous().map(|()| value)
     }
@@ -385,12 +385,12 @@ impl<'a> ModelEvaluator<'a> {
         &self,
         frame: &ModelFrame<'_, 'a>,
         expr: &Expr,
-    ) -> Result<Result<bool, EvalError>, TimingRace> {
+    ) -> RaceResult<Result<bool, EvalError>> {
         let value = expr.eval_bool(&ModelEnv { eval: self, frame });
         self.check_unambiguous().map(|()| value)
     }
 
-    fn check_unambiguous(&self) -> Result<(), TimingRace> {
+    fn check_unambiguous(&self) -> RaceResult<()> {
         if self.unclear.get() { Err(TimingRace("an expression reads a value that is left open")) } else { Ok(()) }
     }
 }

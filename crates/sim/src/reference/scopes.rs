@@ -12,7 +12,7 @@ use skein_core::{
 };
 
 use crate::reference::{
-    ModelEvaluator, ModelFailure, ModelOutcome, TimingRace,
+    ModelEvaluator, ModelFailure, ModelOutcome, RaceResult, TimingRace,
     frame::{
         CompletionLog, ModelArrival, ModelFrame, ModelInstanceResult, ModelStopReason, ModelVisitEnd, ModelVisitResult,
         VerdictTally, find_effect, halts_instance,
@@ -67,7 +67,7 @@ impl ModelGraph<'_> {
 }
 
 impl<'a> ModelEvaluator<'a> {
-    pub(super) fn evaluate_graph(&mut self, frame: &ModelFrame<'_, 'a>) -> Result<ModelInstanceResult<'a>, TimingRace> {
+    pub(super) fn evaluate_graph(&mut self, frame: &ModelFrame<'_, 'a>) -> RaceResult<ModelInstanceResult<'a>> {
         let entry = frame.scope_entry(self);
         let before = find_predecessors(entry);
         let count = before.len();
@@ -117,7 +117,7 @@ impl<'a> ModelEvaluator<'a> {
         &mut self,
         frame: &ModelFrame<'_, 'a>,
         graph: &mut ModelGraph<'a>,
-    ) -> Result<Option<ModelInstanceResult<'a>>, TimingRace> {
+    ) -> RaceResult<Option<ModelInstanceResult<'a>>> {
         loop {
             let mut any = false;
             for step in 0..graph.step_count() {
@@ -166,7 +166,7 @@ impl<'a> ModelEvaluator<'a> {
         frame: &ModelFrame<'_, 'a>,
         graph: &mut ModelGraph<'a>,
         step: u32,
-    ) -> Result<Option<ModelInstanceResult<'a>>, TimingRace> {
+    ) -> RaceResult<Option<ModelInstanceResult<'a>>> {
         let entry = frame.scope_entry(self);
         let company = frame.concurrent.get();
         frame.concurrent.set(company || (!graph.is_alone(step) && !graph.in_order));
@@ -210,7 +210,7 @@ impl<'a> ModelEvaluator<'a> {
         step: u32,
         mut end: ModelVisitEnd<'a>,
         on_arrival: bool,
-    ) -> Result<Option<ModelInstanceResult<'a>>, TimingRace> {
+    ) -> RaceResult<Option<ModelInstanceResult<'a>>> {
         if let Some(by) =
             find_conflict_resolver(frame.scope_entry(self), step).filter(|_| end.unmerged && !graph.in_order)
         {
@@ -286,10 +286,7 @@ fn find_predecessors(entry: &skein_core::plan::ScopeEntry) -> Vec<BTreeSet<u32>>
 }
 
 impl<'a> ModelEvaluator<'a> {
-    pub(super) fn evaluate_routed(
-        &mut self,
-        frame: &ModelFrame<'_, 'a>,
-    ) -> Result<ModelInstanceResult<'a>, TimingRace> {
+    pub(super) fn evaluate_routed(&mut self, frame: &ModelFrame<'_, 'a>) -> RaceResult<ModelInstanceResult<'a>> {
         let entry = frame.scope_entry(self);
         let mut cursor = RouteTargetIx::Step(entry.start);
         let mut tally = VerdictTally::default();
@@ -339,7 +336,7 @@ impl<'a> ModelEvaluator<'a> {
         step: u32,
         end: &ModelVisitEnd<'a>,
         satisfies: bool,
-    ) -> Result<RouteTargetIx, TimingRace> {
+    ) -> RaceResult<RouteTargetIx> {
         let entry = frame.scope_entry(self);
         let branch = matches!(entry.step(step).kind, StepKindSpec::Branch(_));
         match end.route {
@@ -354,7 +351,7 @@ impl<'a> ModelEvaluator<'a> {
         &mut self,
         frame: &ModelFrame<'_, 'a>,
         branch: &BranchSpec,
-    ) -> Result<ModelVisitResult<'a>, TimingRace> {
+    ) -> RaceResult<ModelVisitResult<'a>> {
         let entry = frame.scope_entry(self);
         let mut target = &branch.default;
         for arm in &branch.arms {
@@ -379,7 +376,7 @@ impl<'a> ModelEvaluator<'a> {
 }
 
 /// The step that resolves the merge conflicts of another.
-pub fn find_conflict_resolver(entry: &ScopeEntry, step: u32) -> Option<u32> {
+pub(super) fn find_conflict_resolver(entry: &ScopeEntry, step: u32) -> Option<u32> {
     let by = entry.step(step).policy.settled_by.as_ref()?;
     let found = (0u32..).zip(&entry.scope.steps).find(|(_, other)| other.id == *by);
     found.map(|(i, _)| i)
@@ -408,7 +405,7 @@ impl<'a> ModelEvaluator<'a> {
         frame: &ModelFrame<'_, 'a>,
         step: u32,
         end: &ModelVisitEnd<'a>,
-    ) -> Result<(OutcomeEffect, bool), TimingRace> {
+    ) -> RaceResult<(OutcomeEffect, bool)> {
         let entry = frame.scope_entry(self);
         if let Some(by) = find_conflict_resolver(entry, step).filter(|_| end.unmerged) {
             let routed = matches!(entry.scope.shape, ScopeShape::Routed { .. });

@@ -11,7 +11,7 @@ use skein_core::{
 use crate::{
     outcome::{AttemptIdentity, InstancePathPair},
     reference::{
-        ExpectedRun, ModelEvaluator, ModelFailure, ModelOutcome, NEVER_DUE, TimingRace,
+        ExpectedRun, ModelEvaluator, ModelFailure, ModelOutcome, NEVER_DUE, RaceResult, TimingRace,
         frame::{
             CompletionLog, ModelArrival, ModelCompletion, ModelFrame, ModelInstanceResult, ModelStopReason,
             ModelVisitEnd, ModelVisitResult, ModelWorkflow, VerdictTally,
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The result of a workflow.
-pub struct ModelWorkflowResult<'a> {
+pub(super) struct ModelWorkflowResult<'a> {
     pub status: RunStatus,
     pub output: Value,
     pub fault: ModelFailure,
@@ -31,7 +31,7 @@ pub struct ModelWorkflowResult<'a> {
 }
 
 impl<'a> ModelEvaluator<'a> {
-    pub(super) fn evaluate_run(&mut self, plan: &'a Plan) -> Result<ExpectedRun, TimingRace> {
+    pub(super) fn evaluate_run(&mut self, plan: &'a Plan) -> RaceResult<ExpectedRun> {
         let input = (*plan.parameters).clone();
         let root = self.definition.root();
         let whole = self.evaluate_workflow(root, input, InstancePathPair::default(), false)?;
@@ -61,7 +61,7 @@ impl<'a> ModelEvaluator<'a> {
         input: Value,
         name: InstancePathPair,
         accompanied: bool,
-    ) -> Result<Option<ModelWorkflowResult<'a>>, TimingRace> {
+    ) -> RaceResult<Option<ModelWorkflowResult<'a>>> {
         let mut home = ModelWorkflow { entry, input, env: Value::Null, executed: Default::default(), accompanied };
         let mut env = json!({});
         for (name, expr) in &entry.workflow.env {
@@ -101,7 +101,7 @@ impl<'a> ModelEvaluator<'a> {
         entry: &WorkflowEntry,
         why: ModelStopReason,
         log: &CompletionLog<'a>,
-    ) -> Result<ModelWorkflowResult<'a>, TimingRace> {
+    ) -> RaceResult<ModelWorkflowResult<'a>> {
         let policy = &entry.workflow.scope.undo;
         let (mut status, undoes, fault) = match why {
             ModelStopReason::Cancel => {
@@ -131,7 +131,7 @@ impl<'a> ModelEvaluator<'a> {
         frame: &ModelFrame<'_, 'a>,
         failed: u32,
         log: &CompletionLog<'a>,
-    ) -> Result<RunStatus, TimingRace> {
+    ) -> RaceResult<RunStatus> {
         let policy = &frame.home.entry.workflow.scope.undo;
         let step = frame.scope_entry(self).step(failed);
         let mut first = None;
@@ -151,10 +151,7 @@ impl<'a> ModelEvaluator<'a> {
     }
 
     /// Evaluates a scope instance to its end.
-    pub(super) fn evaluate_instance(
-        &mut self,
-        frame: &ModelFrame<'_, 'a>,
-    ) -> Result<ModelInstanceResult<'a>, TimingRace> {
+    pub(super) fn evaluate_instance(&mut self, frame: &ModelFrame<'_, 'a>) -> RaceResult<ModelInstanceResult<'a>> {
         let scope = &frame.scope_entry(self).scope;
         if scope.timeout.is_some_and(|timeout| timeout < NEVER_DUE) {
             return Err(TimingRace("a scope may time out"));
@@ -172,7 +169,7 @@ impl<'a> ModelEvaluator<'a> {
         tally: VerdictTally,
         last: (Value, bool),
         log: CompletionLog<'a>,
-    ) -> Result<ModelInstanceResult<'a>, TimingRace> {
+    ) -> RaceResult<ModelInstanceResult<'a>> {
         let scope = &frame.scope_entry(self).scope;
         let (mut output, mut unclear) = last;
         if let Some(result) = &scope.result {
@@ -195,7 +192,7 @@ impl<'a> ModelEvaluator<'a> {
         frame: &ModelFrame<'_, 'a>,
         step: u32,
         alone: bool,
-    ) -> Result<ModelArrival<'a>, TimingRace> {
+    ) -> RaceResult<ModelArrival<'a>> {
         let home = frame.home;
         if home.entry.workflow.scope.max_steps.is_some_and(|max| home.executed.get() >= max) {
             if frame.concurrent.get() || !alone {
@@ -229,11 +226,7 @@ impl<'a> ModelEvaluator<'a> {
     }
 
     /// Evaluates a step that has arrived.
-    pub(super) fn perform_step(
-        &mut self,
-        frame: &ModelFrame<'_, 'a>,
-        step: u32,
-    ) -> Result<ModelVisitResult<'a>, TimingRace> {
+    pub(super) fn perform_step(&mut self, frame: &ModelFrame<'_, 'a>, step: u32) -> RaceResult<ModelVisitResult<'a>> {
         let it = frame.scope_entry(self).step(step);
         if it.policy.timeout_per == skein_core::ir::TimeoutScope::Step
             && it.policy.timeout.is_some_and(|timeout| timeout < NEVER_DUE)
@@ -257,7 +250,7 @@ impl<'a> ModelEvaluator<'a> {
         frame: &ModelFrame<'_, 'a>,
         step: u32,
         end: &mut ModelVisitEnd<'a>,
-    ) -> Result<(skein_core::ir::OutcomeEffect, CompletionLog<'a>), TimingRace> {
+    ) -> RaceResult<(skein_core::ir::OutcomeEffect, CompletionLog<'a>)> {
         let it = frame.scope_entry(self).step(step);
         let (effect, handed_on) = self.determine_effect(frame, step, end)?;
         if end.unmerged && !handed_on {
@@ -283,7 +276,7 @@ impl<'a> ModelEvaluator<'a> {
 
 /// The result of an undo walk.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ModelWalkResult {
+pub(super) struct ModelWalkResult {
     pub undone: u32,
     pub failed: bool,
 }
@@ -294,7 +287,7 @@ impl<'a> ModelEvaluator<'a> {
         first: Option<ModelCompletion<'a>>,
         log: &CompletionLog<'a>,
         if_one_fails: UndoFailurePolicy,
-    ) -> Result<ModelWalkResult, TimingRace> {
+    ) -> RaceResult<ModelWalkResult> {
         let mut targets = Vec::new();
         log.flatten_into(&mut targets)?;
         targets.extend(first);
@@ -320,7 +313,7 @@ impl<'a> ModelEvaluator<'a> {
     }
 
     /// Undoes a visit, with retries. Returns true if the undo succeeded in the end.
-    fn undo_visit(&mut self, target: &ModelCompletion<'a>) -> Result<bool, TimingRace> {
+    fn undo_visit(&mut self, target: &ModelCompletion<'a>) -> RaceResult<bool> {
         let Some(undo) = &target.step.undo else { return Err(TimingRace("the step has no undo")) };
         let mut attempt = 1;
         loop {
@@ -349,7 +342,7 @@ impl<'a> ModelEvaluator<'a> {
 }
 
 /// True if a policy allows another attempt after this many tries.
-pub fn allows_retry(retry: &StepRetry, tries: u32, class: ErrorClass, code: Option<&str>) -> bool {
+pub(super) fn allows_retry(retry: &StepRetry, tries: u32, class: ErrorClass, code: Option<&str>) -> bool {
     let most = retry.attempts.get(&class).copied().unwrap_or(0);
     tries < most && !code.is_some_and(|code| retry.never.iter().any(|never| never == code))
 }

@@ -68,7 +68,7 @@ impl SimulatedWorld {
         }
     }
 
-    pub(super) fn schedule_decision(&mut self, opening: Waitpoint) {
+    fn schedule_decision(&mut self, opening: Waitpoint) {
         let Some(asked) = self.watch.paths.waitpoint_identity(opening) else { return };
         if let Some(answer) = outcome::draw_decision(self.seed, &asked) {
             self.schedule_event(answer.after, WorldEvent::Decide(opening));
@@ -76,7 +76,7 @@ impl SimulatedWorld {
     }
 
     /// Schedules answers to all open waitpoints again.
-    pub(super) fn reschedule_waitpoints(&mut self) {
+    fn reschedule_waitpoints(&mut self) {
         let open: Vec<(Waitpoint, WaitpointKind)> = (0..)
             .map(Waitpoint)
             .zip(&self.driver.state().openings)
@@ -117,7 +117,7 @@ impl SimulatedWorld {
 
 impl SimulatedWorld {
     /// Sends more signals than are kept for later waits.
-    pub(super) fn flood_signals(&mut self) {
+    fn flood_signals(&mut self) {
         let Some(name) = self.plan.definition.signals.first().cloned() else { return };
         for n in 0..=limits::KEPT_SIGNALS {
             let input = RunInput::Signal { name: name.clone(), payload: Arc::new(n.into()), to: None };
@@ -183,7 +183,7 @@ impl SimulatedWorld {
         }
     }
 
-    pub(super) fn send_nonsense(&mut self) {
+    fn send_nonsense(&mut self) {
         if let Some(input) = faults::draw_any_input(&self.plan, self.driver.state(), self.faults.rng()) {
             self.send_input(input, false);
         }

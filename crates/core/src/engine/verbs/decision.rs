@@ -26,7 +26,7 @@ pub(super) struct WaitpointDecision<'a> {
 
 impl WaitpointDecision<'_> {
     /// Creates the decision that a timeout makes.
-    pub fn from_timeout(verdict: Verdict) -> WaitpointDecision<'static> {
+    pub(super) fn from_timeout(verdict: Verdict) -> WaitpointDecision<'static> {
         WaitpointDecision { verdict, actor: TIMEOUT_ACTOR, reason: None }
     }
 
