@@ -5,9 +5,12 @@
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
-use skein_core::expr::{
-    Expr, ExprEnv, ExprParseError, ExprType, ReferenceRoot, RootLookup, StepProperty, TypeEnv, TypeFit, aip15 as aip,
-    bounds::MAX_RESULT, ioa as io, swdl as sw,
+use skein_core::{
+    expr::{
+        Expr, ExprEnv, ExprParseError, ExprType, ReferenceRoot, RootLookup, StepProperty, TypeEnv, TypeFit,
+        aip15 as aip, ioa as io, swdl as sw,
+    },
+    limits::EXPRESSION_RESULT,
 };
 
 const SEPARATOR: &str = "\n---\n";
@@ -66,7 +69,7 @@ fn assert_expr_promises(expr: &Expr, around: &FuzzEnv) {
     assert_eq!(result, back.eval(around));
     let ty = expr.infer_type(&AnyTypeEnv).ty;
     if let Ok(value) = &result {
-        assert!(value.to_string().len() <= MAX_RESULT);
+        assert!(value.to_string().len() <= EXPRESSION_RESULT);
         assert_ne!(ty.accepts(&ExprType::from_value(value)), TypeFit::No, "{ty} {value}");
     }
 }

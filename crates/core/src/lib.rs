@@ -4,6 +4,43 @@
 //! folds the decisions into its state; [`view`] shows it. The host and the simulator both drive the same
 //! [`engine::Driver`].
 
+/// Defines an enum without values, and `ALL`, the list of its variants in order.
+#[macro_export]
+macro_rules! listed_enum {
+    ($(#[$attribute:meta])* pub enum $name:ident { $($(#[$note:meta])* $variant:ident,)* }) => {
+        $(#[$attribute])*
+        pub enum $name { $($(#[$note])* $variant,)* }
+
+        impl $name {
+            pub const ALL: [$name; [$($name::$variant,)*].len()] = [$($name::$variant,)*];
+        }
+    };
+}
+
+/// Defines an enum without values, its words, which are those of its JSON, and `ALL`.
+macro_rules! worded_enum {
+    ($(#[doc = $doc:literal])* $name:ident { $($variant:ident = $word:literal,)* }) => {
+        listed_enum! {
+            $(#[doc = $doc])*
+            #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+            #[serde(rename_all = "snake_case")]
+            pub enum $name { $($variant,)* }
+        }
+
+        impl $name {
+            pub fn as_str(self) -> &'static str {
+                match self { $($name::$variant => $word,)* }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
+
 pub mod agents;
 pub mod builder;
 pub mod engine;

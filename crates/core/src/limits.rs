@@ -31,7 +31,6 @@ pub const CALL_DEPTH: usize = 8;
 pub const NESTING: usize = 16;
 
 // Runs.
-pub const ITEMS_WARN: usize = 100;
 pub const ITEMS: usize = 10_000;
 pub const PARALLELISM_DEFAULT: u32 = 4;
 pub const ITERATIONS_WARN: u32 = 50;
@@ -50,9 +49,9 @@ pub const KEPT_SIGNALS: usize = 100;
 pub const TAMPERS: u32 = 100;
 pub const EVENTS_WARN: u64 = 100_000;
 pub const EVENTS: u64 = 1_000_000;
-pub const VALUE_BYTES_WARN: usize = 256 * KIB;
 pub const VALUE_BYTES: usize = 2 * MIB;
-/// JSON levels of a value.
+/// JSON levels of a value. Otherwise objects built around earlier results could grow, iteration by iteration, into a
+/// value that can be written but not read back.
 pub const VALUE_DEPTH: usize = 100;
 /// Steps that the check of one value against one schema may take, each of at most about a microsecond.
 pub const SCHEMA_STEPS: u64 = 1_000_000;
@@ -84,11 +83,16 @@ pub const SURVEY_BYTES: u64 = GIB;
 pub const REPOSITORY_NAMES: usize = 1_000_000;
 
 // Expressions.
+/// Bytes of one condition, or of the inside of one `${{ }}`.
 pub const EXPRESSION_BYTES: usize = 4 * KIB;
+/// Nesting of operators, calls and brackets. A single leaf has depth 1.
 pub const EXPRESSION_DEPTH: usize = 32;
+/// Units of work that one evaluation may spend. One unit pays for visiting a node, for 256 bytes of text compared,
+/// searched, joined or written, for 16 elements visited, or for 8 values parsed from JSON.
 pub const EXPRESSION_FUEL: u64 = 10_000;
+/// Bytes of the compact JSON of a result, and of any intermediate text.
 pub const EXPRESSION_RESULT: usize = MIB;
-/// All the text around and inside the expressions of one string.
+/// All the text around and inside the expressions of one string. Instructions are templates too.
 pub const EXPRESSION_TEXT: usize = MIB;
 /// An expression that could never be evaluated within the fuel is refused when it is parsed.
 pub const EXPRESSION_NODES: usize = EXPRESSION_FUEL as usize;
@@ -102,7 +106,6 @@ pub const TIMEOUT_WARN: u64 = 30 * DAY;
 pub const TIMEOUT: u64 = 366 * DAY;
 pub const BACKOFF: u64 = 24 * HOUR;
 pub const STOP_GRACE_DEFAULT: u64 = 10 * SECOND;
-pub const STOP_GRACE: u64 = 5 * MINUTE;
 /// Maximum duration of a hook.
 pub const HOOK: u64 = 5 * MINUTE;
 /// Maximum size of a program inside the project that a run starts.
@@ -138,7 +141,6 @@ pub const DECISION_BYTES: u64 = 64 * 1024;
 pub const WORKERS_DEFAULT: u32 = 8;
 pub const WORKERS: u32 = 64;
 pub const RUNS: usize = 1_000;
-pub const ARTIFACT_BYTES_WARN: u64 = 100 * 1024 * 1024;
 pub const ARTIFACT_BYTES: u64 = GIB;
 pub const ARTIFACTS_BYTES: u64 = 10 * GIB;
 /// Files and folders of one artifact, and the depth of its folders.
@@ -168,7 +170,3 @@ pub const TOOL_CALL: u64 = 30 * SECOND;
 /// Maximum delay before a retry that a tool can request.
 pub const RETRY_AFTER: u64 = HOUR;
 pub const WEBHOOK_BYTES: usize = MIB;
-pub const WEBHOOK_SKEW: u64 = 5 * MINUTE;
-pub const WEBHOOK_DEDUP: u64 = 24 * HOUR;
-pub const API_PAGE: usize = 1_000;
-pub const API_EVENTS: usize = 1_000;

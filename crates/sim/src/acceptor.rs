@@ -4,14 +4,9 @@
 //! `docs/design/semantics.md` and the events alone. Shares only the event types, the plan and the evaluation of
 //! expressions with the engine. If the rules leave a choice, every choice is accepted.
 
-mod arrival;
 mod attempts;
 mod composites;
-mod conflicts;
-mod env;
-mod follow_ups;
-mod halts;
-mod reuse;
+mod instances;
 mod run;
 mod state;
 mod step_ends;
@@ -48,7 +43,7 @@ enum AcceptorPhase {
 
 /// Checks the history of one run.
 #[derive(Debug)]
-pub struct Acceptor {
+pub(crate) struct Acceptor {
     plan: Plan,
     phase: AcceptorPhase,
     now: Timestamp,
@@ -73,7 +68,7 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    pub fn new(plan: Plan) -> Acceptor {
+    pub(crate) fn new(plan: Plan) -> Acceptor {
         Acceptor {
             plan,
             phase: AcceptorPhase::New,
@@ -96,7 +91,7 @@ impl Acceptor {
     }
 
     /// Accepts the next event of the run, or returns the rule that it breaks.
-    pub fn accept(&mut self, at: Timestamp, event: &Event) -> RuleResult {
+    pub(crate) fn accept(&mut self, at: Timestamp, event: &Event) -> RuleResult {
         self.now = at;
         self.events += 1;
         let taken = self.check_phase_allows(event).and_then(|()| self.dispatch_event(event));
@@ -112,7 +107,7 @@ impl Acceptor {
     }
 
     /// Checks that a finished history is closed or quarantined, or waits for a named thing.
-    pub fn check_finished(&self) -> RuleResult {
+    pub(crate) fn check_finished(&self) -> RuleResult {
         match self.phase {
             AcceptorPhase::New => Err("the history is empty".into()),
             AcceptorPhase::Closed | AcceptorPhase::Quarantined => Ok(()),
@@ -122,11 +117,6 @@ impl Acceptor {
             AcceptorPhase::Going if self.waits_for_something() => Ok(()),
             AcceptorPhase::Going => Err("the run has not ended and waits for nothing".into()),
         }
-    }
-
-    /// The status with which the run ended, if it has ended.
-    pub fn status(&self) -> Option<RunStatus> {
-        self.status
     }
 
     /// Checks that the phase of the run allows an event of this kind.

@@ -23,9 +23,21 @@ pub struct Coverage {
     pub faults: BTreeMap<InjectedFault, u64>,
 }
 
-/// The name of an event, as in its JSON.
-pub fn event_name(event: &Event) -> &'static str {
-    match event {
+/// Defines a function that names a variant as its JSON does, and the list of all names.
+macro_rules! variant_names {
+    ($(#[doc = $doc:literal])* $function:ident, $names:ident: $type:ty { $($variant:pat => $name:literal,)* }) => {
+        $(#[doc = $doc])*
+        pub fn $function(of: &$type) -> &'static str {
+            match of { $($variant => $name,)* }
+        }
+
+        const $names: &[&str] = &[$($name,)*];
+    };
+}
+
+variant_names! {
+    /// The name of an event.
+    event_name, EVENTS: Event {
         Event::RunStarted { .. } => "run_started",
         Event::InstanceStarted { .. } => "instance_started",
         Event::InstanceHalted { .. } => "instance_halted",
@@ -62,44 +74,9 @@ pub fn event_name(event: &Event) -> &'static str {
     }
 }
 
-const EVENTS: [&str; 33] = [
-    "run_started",
-    "instance_started",
-    "instance_halted",
-    "instance_ended",
-    "step_ready",
-    "step_expanded",
-    "step_overdue",
-    "step_entered",
-    "attempt_started",
-    "stop_asked",
-    "attempt_ended",
-    "step_goes_on",
-    "retry_scheduled",
-    "step_held",
-    "opened",
-    "escalated",
-    "approved",
-    "decided",
-    "signal_kept",
-    "signal_taken",
-    "step_ended",
-    "instance_reused",
-    "step_reused",
-    "cancel_asked",
-    "tampered",
-    "undo_began",
-    "step_undone",
-    "undo_failed",
-    "undo_ended",
-    "run_decided",
-    "publication_ended",
-    "closed",
-    "quarantined",
-];
-
-pub fn refusal_name(refusal: &Refusal) -> &'static str {
-    match refusal {
+variant_names! {
+    /// The name of a refusal.
+    refusal_name, REFUSALS: Refusal {
         Refusal::NotStarted => "not_started",
         Refusal::AlreadyStarted => "already_started",
         Refusal::Ended => "ended",
@@ -124,28 +101,8 @@ pub fn refusal_name(refusal: &Refusal) -> &'static str {
     }
 }
 
-const REFUSALS: [&str; 20] = [
-    "not_started",
-    "already_started",
-    "ended",
-    "quarantined",
-    "unknown_attempt",
-    "late_result",
-    "wrong_report",
-    "unknown_opening",
-    "approved_already",
-    "already_decided",
-    "not_open",
-    "not_a_decision",
-    "not_allowed",
-    "unknown_signal",
-    "too_many_signals",
-    "not_waiting",
-    "unknown_step",
-    "not_ready",
-    "not_publishing",
-    "nothing_to_undo",
-];
+/// The refusal that no generated workflow causes: its waits and gates accept every output.
+const NEVER_REFUSED: &str = "output_invalid";
 
 impl Coverage {
     pub fn record_point(&mut self, point: impl Into<String>) {
@@ -164,8 +121,8 @@ impl Coverage {
         *self.runs.entry((phase, InputKind::from_input(input))).or_default() += 1;
     }
 
-    pub fn record_step_input(&mut self, phase: StepPhase, told: TransitionInput) {
-        *self.steps.entry((phase, told)).or_default() += 1;
+    pub fn record_step_input(&mut self, phase: StepPhase, input: TransitionInput) {
+        *self.steps.entry((phase, input)).or_default() += 1;
     }
 
     pub fn merge(&mut self, other: &Coverage) {
@@ -182,18 +139,18 @@ impl Coverage {
     pub fn missing_pairs(&self) -> Vec<String> {
         let mut missing = Vec::new();
         for phase in StepPhase::ALL {
-            for told in TransitionInput::ALL {
-                if step_transition(phase, told) != TransitionRule::Unsayable && !self.steps.contains_key(&(phase, told))
+            for input in TransitionInput::ALL {
+                if step_transition(phase, input) != TransitionRule::Unsayable
+                    && !self.steps.contains_key(&(phase, input))
                 {
-                    missing.push(format!("step {phase:?} with {told:?}"));
+                    missing.push(format!("step {phase:?} with {input:?}"));
                 }
             }
         }
         for phase in RunPhase::ALL {
-            for asked in InputKind::ALL {
-                if run_transition(phase, asked) != TransitionRule::Unsayable && !self.runs.contains_key(&(phase, asked))
-                {
-                    missing.push(format!("run {phase:?} with {asked:?}"));
+            for kind in InputKind::ALL {
+                if run_transition(phase, kind) != TransitionRule::Unsayable && !self.runs.contains_key(&(phase, kind)) {
+                    missing.push(format!("run {phase:?} with {kind:?}"));
                 }
             }
         }
@@ -204,9 +161,9 @@ impl Coverage {
     pub fn count_pairs(&self) -> (usize, usize) {
         let steps = StepPhase::ALL
             .iter()
-            .flat_map(|phase| TransitionInput::ALL.iter().map(|told| step_transition(*phase, *told)));
+            .flat_map(|phase| TransitionInput::ALL.iter().map(|input| step_transition(*phase, *input)));
         let runs =
-            RunPhase::ALL.iter().flat_map(|phase| InputKind::ALL.iter().map(|asked| run_transition(*phase, *asked)));
+            RunPhase::ALL.iter().flat_map(|phase| InputKind::ALL.iter().map(|kind| run_transition(*phase, *kind)));
         let all = steps.chain(runs).filter(|arrow| *arrow != TransitionRule::Unsayable).count();
         (all - self.missing_pairs().len(), all)
     }
@@ -214,7 +171,8 @@ impl Coverage {
     /// Points that must occur and did not.
     pub fn missing_points(&self) -> Vec<String> {
         let mut expected: BTreeSet<String> = EVENTS.iter().map(ToString::to_string).collect();
-        expected.extend(REFUSALS.iter().map(|name| format!("refused {name}")));
+        let refusals = REFUSALS.iter().filter(|name| **name != NEVER_REFUSED);
+        expected.extend(refusals.map(|name| format!("refused {name}")));
         expected.extend(StepKindName::ALL.iter().map(|kind| format!("kind {kind:?}")));
         expected.extend(HoldReason::ALL.iter().map(|reason| format!("hold {reason:?}")));
         let ends = RunStatus::ALL.iter().filter(|status| {

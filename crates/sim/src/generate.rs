@@ -2,27 +2,29 @@
 //!
 //! Owns the drawing of workflows and parameters from a seed. Does not know how they run. A workflow is drawn in a
 //! `GeneratorStyle` that resembles one of the formats, or a mixture of all. Most workflows are small, since a defect
-//! that needs three steps is found sooner among many small ones.
+//! that needs three steps is found sooner among many small ones. One workflow is handwritten, for phases that random ones
+//! hardly ever reach.
 
 mod expressions;
-mod kind;
-mod policy;
-mod pool;
 mod scope;
+mod step;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 use skein_core::{
-    ids::WorkflowId,
+    ids::{BranchId, StepId, WorkflowId},
     ir::{
-        HookAction, HookTiming, OutputFileSpec, RunRetry, RunStatus, Schema, StatusWords, StepStatus, Workflow,
-        WorkflowContext, WorkflowHook,
+        Backoff, BackoffGrowth, ErrorClass, HookAction, HookTiming, LaneSpec, OutputFileSpec, ParallelSpec, RunRetry,
+        RunStatus, Schema, ScopeShape, StatusWords, Step, StepKindSpec, StepRetry, StepScope, StepStatus, UndoSpec,
+        WorkSpec, WorkerSpec, Workflow, WorkflowContext, WorkflowHook,
     },
+    plan::{Plan, check_workflow},
+    time::Millis,
 };
 
-use self::scope::ReadableScope;
 use crate::rng::Rng;
+use scope::ReadableScope;
 
 /// Limits on the size of a generated workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,13 +95,13 @@ pub fn generate_workflow(seed: u64, size: WorkflowSize) -> GeneratedWorkflow {
         let small = WorkflowSize { root: 2, inner: 1, depth: 1, total: 3 };
         // The second may call the first.
         let calls = library.keys().cloned().collect();
-        let mut made = WorkflowGenerator::new(rng.fork(&name), small, calls).draw_workflow(&name, pool::CALLED);
+        let mut made = WorkflowGenerator::new(rng.fork(&name), small, calls).draw_workflow(&name, expressions::CALLED);
         let mut rng = rng.fork("budget");
-        made.budget = rng.chance_percent(10).then(|| policy::draw_budget(&mut rng));
+        made.budget = rng.chance_percent(10).then(|| step::draw_budget(&mut rng));
         library.insert(name, Arc::new(made));
     }
     let mut draw = WorkflowGenerator::new(rng.fork("root"), size, library.keys().cloned().collect());
-    let mut root = draw.draw_workflow("root", pool::PARAMETERS);
+    let mut root = draw.draw_workflow("root", expressions::PARAMETERS);
     add_root_features(&mut draw.rng, &mut root);
     GeneratedWorkflow { workflow: Arc::new(root), library, parameters: draw_parameters(&mut rng.fork("parameters")) }
 }
@@ -124,13 +126,13 @@ impl WorkflowGenerator {
         self.draw_root_policies(&mut scope);
         let id = WorkflowId::new(name).expect("generated names are names");
         let mut workflow = Workflow::new(id, scope);
-        workflow.inputs = pool::shared_schema(inputs);
+        workflow.inputs = expressions::shared_schema(inputs);
         if self.table == GeneratorStyle::Swdl {
             workflow.words = swdl_words();
         }
         if self.rng.chance_percent(15) {
-            workflow.env.insert("LEVEL".into(), pool::parse_value(&json!("$input.n")));
-            workflow.env.insert("PLACE".into(), pool::parse_value(&json!("here")));
+            workflow.env.insert("LEVEL".into(), expressions::parse_value(&json!("$input.n")));
+            workflow.env.insert("PLACE".into(), expressions::parse_value(&json!("here")));
         }
         workflow
     }
@@ -163,12 +165,12 @@ fn add_root_features(rng: &mut Rng, workflow: &mut Workflow) {
     if rng.chance_percent(15) {
         workflow.scope.retry = Some(RunRetry {
             attempts: rng.next_u32_between(1, 3),
-            backoff: policy::draw_backoff(rng),
+            backoff: step::draw_backoff(rng),
             on_timeout: rng.chance_percent(50),
         });
     }
     if rng.chance_percent(6) {
-        workflow.budget = Some(policy::draw_budget(rng));
+        workflow.budget = Some(step::draw_budget(rng));
     }
 }
 
@@ -176,7 +178,7 @@ fn draw_hook_action(rng: &mut Rng) -> HookAction {
     if rng.chance_percent(50) {
         HookAction::Notify { channel: "team".into(), message: None }
     } else {
-        HookAction::Run { program: "say".into(), arguments: vec![pool::parse_value(&json!("$input.word"))] }
+        HookAction::Run { program: "say".into(), arguments: vec![expressions::parse_value(&json!("$input.word"))] }
     }
 }
 
@@ -196,6 +198,56 @@ fn draw_parameters(rng: &mut Rng) -> Value {
         object.insert("odd".into(), odd);
     }
     given
+}
+
+/// The id of the workflow.
+pub const NAME: &str = "scenario";
+
+/// Builds composites that wait for their slot, fail after a step inside completed, and are undone and retried.
+pub fn build_plan() -> Plan {
+    let composite = |n: u32| {
+        let steps = vec![undoable_step(&format!("first-{n}")), work_step(&format!("second-{n}"))];
+        let lane = |name: &str, steps| LaneSpec {
+            id: BranchId::new(name).expect("it is a name"),
+            scope: Arc::new(StepScope::new(ScopeShape::Routed { start: None, cycles: false }, steps)),
+        };
+        let lanes = vec![lane("left", steps), lane("right", vec![work_step(&format!("third-{n}"))])];
+        with_retry(Step::new(step_id(&format!("both-{n}")), StepKindSpec::Parallel(Box::new(ParallelSpec { lanes }))))
+    };
+    let mut scope = StepScope::new(ScopeShape::Graph, vec![composite(1), composite(2), composite(3)]);
+    scope.concurrency = Some(1);
+    let workflow = Workflow::new(WorkflowId::new(NAME).expect("it is a name"), scope);
+    let definition = check_workflow(Arc::new(workflow), &()).definition.expect("it is valid");
+    definition.bind(json!({})).expect("it takes nothing")
+}
+
+fn step_id(name: &str) -> StepId {
+    StepId::new(name).expect("it is a name")
+}
+
+fn tool_work() -> WorkSpec {
+    WorkSpec::new(WorkerSpec::Tool { tool: "tool".into(), pinned: None })
+}
+
+fn work_step(name: &str) -> Step {
+    Step::new(step_id(name), StepKindSpec::Work(Box::new(tool_work())))
+}
+
+fn undoable_step(name: &str) -> Step {
+    let undo = UndoSpec {
+        id: step_id(&format!("undo-{name}")),
+        work: tool_work(),
+        inputs: Vec::new(),
+        timeout: None,
+        retry: StepRetry::default(),
+    };
+    Step { undo: Some(Box::new(undo)), ..work_step(name) }
+}
+
+fn with_retry(mut step: Step) -> Step {
+    let backoff = Backoff { initial: Millis(100), growth: BackoffGrowth::Constant, max: Millis(1_000), jitter: false };
+    step.policy.retry = StepRetry::for_classes(&ErrorClass::ALL, 4, backoff);
+    step
 }
 
 #[cfg(test)]

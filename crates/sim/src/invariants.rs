@@ -14,7 +14,7 @@ use skein_core::{
 };
 
 #[derive(Debug)]
-pub struct InvariantChecker {
+pub(crate) struct InvariantChecker {
     plan: Plan,
     started: BTreeSet<AttemptId>,
     ended: BTreeSet<AttemptId>,
@@ -28,7 +28,7 @@ pub struct InvariantChecker {
 }
 
 impl InvariantChecker {
-    pub fn new(plan: Plan) -> InvariantChecker {
+    pub(crate) fn new(plan: Plan) -> InvariantChecker {
         InvariantChecker {
             plan,
             started: BTreeSet::new(),
@@ -41,7 +41,7 @@ impl InvariantChecker {
     }
 
     /// Checks that an event is allowed in this state.
-    pub fn check_before_event(&mut self, state: &RunState, event: &Event) -> RuleResult {
+    pub(crate) fn check_before_event(&mut self, state: &RunState, event: &Event) -> RuleResult {
         if state.phase == RunPhase::Closed && !matches!(event, Event::UndoBegan { .. } | Event::Quarantined { .. }) {
             return Err(format!("I5: {event:?} after the run was closed").into());
         }
@@ -161,7 +161,7 @@ impl InvariantChecker {
         Ok(())
     }
 
-    pub fn check_after_event(&mut self, state: &RunState, _at: Timestamp, event: &Event) -> RuleResult {
+    pub(crate) fn check_after_event(&mut self, state: &RunState, _at: Timestamp, event: &Event) -> RuleResult {
         let completed = match event {
             Event::StepEnded { at, outcome: StepOutcome::Succeeded, .. }
             | Event::StepEnded { at, settler: Some(_), .. } => Some(*at),
@@ -219,7 +219,7 @@ impl InvariantChecker {
     }
 
     /// I5, I7, I8: checks that the wanted world, computed from scratch, equals the one that the state keeps up to date.
-    pub fn check_settled(&self, state: &RunState) -> RuleResult {
+    pub(crate) fn check_settled(&self, state: &RunState) -> RuleResult {
         let kept = wanted(state);
         let mut runs = BTreeSet::new();
         let mut phases = [0; StepPhase::ALL.len()];

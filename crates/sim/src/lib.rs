@@ -3,23 +3,17 @@
 //! Read `generate` (the workflows) and `outcome` (the answers of the world), then `reference` (the expected result when
 //! timing does not matter) and `acceptor` (the histories that the rules allow when it does).
 
-pub mod acceptor;
-pub mod compare;
+mod acceptor;
 pub mod coverage;
-pub mod faults;
-mod forks;
+mod faults;
 pub mod generate;
-pub mod invariants;
-pub mod nonsense;
-pub mod outcome;
-pub mod paths;
-pub mod reference;
-pub mod rng;
+mod invariants;
+mod outcome;
+mod reference;
+mod rng;
 pub mod rule_monitor;
-pub mod scenario;
-pub mod script;
 pub mod simulate;
 #[cfg(test)]
-mod test_kit;
+mod tests;
 pub mod violation;
 pub mod world;

@@ -9,7 +9,7 @@ use std::{
 
 use skein_sim::{
     coverage::Coverage,
-    script,
+    rule_monitor,
     simulate::{self, FaultSweepTotals},
     violation::RuleViolation,
 };
@@ -214,7 +214,7 @@ fn show_run(seed: u64) -> ExitCode {
         return ExitCode::SUCCESS;
     };
     println!("\nviolation: {violation}");
-    if let Some((moves, violation)) = script::shrink_moves(&plan, finished.moves) {
+    if let Some((moves, violation)) = rule_monitor::shrink_moves(&plan, finished.moves) {
         println!("\n{} moves reproduce it: {violation}", moves.len());
         for each in moves {
             println!("{}", serde_json::to_string(&each).unwrap_or_default());

@@ -2,33 +2,35 @@
 //!
 //! Owns the distribution of outcomes. Does not know when and how often it is asked: an answer depends only on the seed
 //! and on the asking attempt or waitpoint ([`AttemptIdentity`], [`WaitpointIdentity`]), so that a reference that works
-//! in another order gets the same answers. Instances are named by their path ([`crate::paths`]), never by their
+//! in another order gets the same answers. Instances are named by their path ([`InstancePathPair`]), never by their
 //! number, which depends on timing.
 //!
 //! An answer always comes within a minute ([`ANSWERED_WITHIN`]), and generated gates, waits and holds stay open longer.
 //! So the order of a decision and a timeout does not depend on timing either.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptReport, AttemptRole, CheckFinding, CheckOutput, Cost, DecisionActor, EvidenceResult, Verdict,
+        AttemptEnd, AttemptId, AttemptReport, AttemptRole, CheckFinding, CheckOutput, Cost, DecisionActor, Event,
+        EvidenceResult, InstanceIx, InstancePart, StepAt, Verdict, Waitpoint,
     },
     ids::SignalName,
     ir::{Approver, ErrorClass, Evidence, HoldReason, Step, StepKindSpec, WaitSpec},
+    plan::{PlanDefinition, ScopeIx},
     time::{Millis, Timestamp},
 };
 
 use crate::rng::{Rng, hash_label};
 
 /// The maximum delay of a decision or signal, if it comes at all.
-pub const ANSWERED_WITHIN: Millis = Millis::from_secs(60);
+const ANSWERED_WITHIN: Millis = Millis::from_secs(60);
 
 /// The identity of an attempt, independent of timing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttemptIdentity<'a> {
-    /// The path of the instance; see [`crate::paths`].
+    /// The path of the instance; see [`InstancePathPair`].
     pub path: &'a str,
     pub step: &'a str,
     pub visit: u32,
@@ -48,7 +50,7 @@ pub struct WaitpointIdentity<'a> {
 
 /// A decision, and its delay after the question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DelayedDecision {
+pub(crate) struct DelayedDecision {
     pub decision: Verdict,
     pub reason: Option<String>,
     pub after: Millis,
@@ -56,7 +58,7 @@ pub struct DelayedDecision {
 
 /// A signal addressed to a wait, and its delay after the wait opened.
 #[derive(Debug, Clone, PartialEq)]
-pub struct DelayedSignal {
+pub(crate) struct DelayedSignal {
     pub name: SignalName,
     pub payload: Value,
     pub after: Millis,
@@ -71,7 +73,7 @@ pub enum LuckLevel {
 }
 
 /// The outcomes that a reference needs to know.
-pub trait WorldOutcomes {
+pub(crate) trait WorldOutcomes {
     fn attempt_report(&self, who: &AttemptIdentity<'_>, step: &Step) -> AttemptReport;
     fn waitpoint_decision(&self, asked: &WaitpointIdentity<'_>) -> Option<DelayedDecision>;
     fn wait_signal(&self, asked: &WaitpointIdentity<'_>, wait: &WaitSpec) -> Option<DelayedSignal>;
@@ -79,7 +81,7 @@ pub trait WorldOutcomes {
 
 /// The world of one seed.
 #[derive(Debug, Clone, Copy)]
-pub struct SeededWorld {
+pub(crate) struct SeededWorld {
     pub seed: u64,
     pub luck: LuckLevel,
 }
@@ -112,7 +114,7 @@ fn waitpoint_rng(seed: u64, asked: &WaitpointIdentity<'_>, label: &str) -> Rng {
 }
 
 /// Draws the report of an attempt that ends at `now`.
-pub fn draw_report(
+pub(crate) fn draw_report(
     seed: u64,
     who: &AttemptIdentity<'_>,
     step: &Step,
@@ -144,14 +146,14 @@ fn draw_proofs(seed: u64, who: &AttemptIdentity<'_>, step: &Step) -> Vec<Evidenc
 }
 
 /// Draws the duration of an attempt.
-pub fn draw_delay(seed: u64, who: &AttemptIdentity<'_>) -> Millis {
+pub(crate) fn draw_delay(seed: u64, who: &AttemptIdentity<'_>) -> Millis {
     let mut rng = attempt_rng(seed, who, "delay");
     let most = *rng.pick(&[0, 50, 1_000, 20_000]);
     Millis(1 + rng.next_below(most + 1))
 }
 
 /// Draws the decision of a person, if there is one.
-pub fn draw_decision(seed: u64, asked: &WaitpointIdentity<'_>) -> Option<DelayedDecision> {
+pub(crate) fn draw_decision(seed: u64, asked: &WaitpointIdentity<'_>) -> Option<DelayedDecision> {
     let mut rng = waitpoint_rng(seed, asked, "answer");
     let decision = match rng.next_below(100) {
         0..78 => Verdict::Approve,
@@ -163,7 +165,7 @@ pub fn draw_decision(seed: u64, asked: &WaitpointIdentity<'_>) -> Option<Delayed
 }
 
 /// Returns an actor who may decide.
-pub fn allowed_actor(approvers: &[Approver]) -> DecisionActor {
+pub(crate) fn allowed_actor(approvers: &[Approver]) -> DecisionActor {
     match approvers.first() {
         None => DecisionActor { name: "ann".into(), roles: Vec::new() },
         Some(Approver::Role(role)) => DecisionActor { name: "ann".into(), roles: vec![role.clone()] },
@@ -172,7 +174,7 @@ pub fn allowed_actor(approvers: &[Approver]) -> DecisionActor {
 }
 
 /// Returns `quorum` different actors who may decide, the one from [`allowed_actor`] first.
-pub fn allowed_actors(approvers: &[Approver], quorum: u32) -> Vec<DecisionActor> {
+pub(crate) fn allowed_actors(approvers: &[Approver], quorum: u32) -> Vec<DecisionActor> {
     let role = approvers.iter().find_map(|approver| match approver {
         Approver::Role(role) => Some(role.clone()),
         Approver::User(_) => None,
@@ -182,7 +184,7 @@ pub fn allowed_actors(approvers: &[Approver], quorum: u32) -> Vec<DecisionActor>
 }
 
 /// Draws the signal that ends a wait, if one comes.
-pub fn draw_signal(seed: u64, asked: &WaitpointIdentity<'_>, wait: &WaitSpec) -> Option<DelayedSignal> {
+pub(crate) fn draw_signal(seed: u64, asked: &WaitpointIdentity<'_>, wait: &WaitSpec) -> Option<DelayedSignal> {
     let mut rng = waitpoint_rng(seed, asked, "signal");
     if wait.on.is_empty() || !rng.chance_percent(85) {
         return None;
@@ -193,7 +195,7 @@ pub fn draw_signal(seed: u64, asked: &WaitpointIdentity<'_>, wait: &WaitSpec) ->
 }
 
 /// Draws signals that are addressed to no wait, by the time after the start. Only for runs in which timing may matter.
-pub fn draw_stray_signals(seed: u64, names: impl IntoIterator<Item = SignalName>) -> Vec<DelayedSignal> {
+pub(crate) fn draw_stray_signals(seed: u64, names: impl IntoIterator<Item = SignalName>) -> Vec<DelayedSignal> {
     let mut rng = Rng::new(hash_label(seed, "stray"));
     let names: Vec<SignalName> = names.into_iter().collect();
     if names.is_empty() {
@@ -334,6 +336,156 @@ fn draw_cost(rng: &mut Rng) -> Cost {
     }
     let micro_usd = rng.chance_percent(60).then(|| rng.next_between(1, 120));
     Cost { tokens: rng.next_between(1, 120), micro_usd }
+}
+
+/// The two paths of an instance, folded from a run's events: the shown path (`each[3]`, `both/left`, `again#2`), and the
+/// *identity*, which also distinguishes the visits of a step and the tries of a composite.
+///
+/// An identity appends to that of the parent: `/`, the step, `@n` for its n-th visit, the part (`[i]` an item, `/lane`,
+/// `#n` a pass, nothing for a call), and `~n` if that part of that visit begins for the n-th time. `@1` and `~1` are left
+/// out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InstancePathPair {
+    /// The path from which outcomes are drawn.
+    pub identity: String,
+    /// The path that people see, which does not distinguish tries and visits.
+    pub shown: String,
+}
+
+impl InstancePathPair {
+    /// The paths of a part of a step of this instance; `again` is the number of times that part of that visit has
+    /// begun.
+    pub fn child_paths(&self, step: &str, visit: u32, part: InstancePart, lane: &str, again: u32) -> InstancePathPair {
+        let slash = if self.shown.is_empty() { "" } else { "/" };
+        let part = match part {
+            InstancePart::Lane(_) => format!("/{lane}"),
+            InstancePart::Item(i) => format!("[{i}]"),
+            InstancePart::Pass(n) => format!("#{n}"),
+            InstancePart::Call => String::new(),
+        };
+        let visit = if visit > 1 { format!("@{visit}") } else { String::new() };
+        let again = if again > 1 { format!("~{again}") } else { String::new() };
+        InstancePathPair {
+            identity: format!("{}/{step}{visit}{part}{again}", self.identity),
+            shown: format!("{}{slash}{step}{part}", self.shown),
+        }
+    }
+
+    /// The shown path of a step of this instance.
+    pub fn step_path(&self, id: &str) -> String {
+        if self.shown.is_empty() { id.to_owned() } else { format!("{}/{id}", self.shown) }
+    }
+}
+
+/// The paths of a run's instances and waitpoints so far.
+#[derive(Debug)]
+pub struct RunPathIndex {
+    definition: Arc<PlanDefinition>,
+    instances: Vec<(ScopeIx, InstancePathPair)>,
+    /// The number of times each step has ended; its current visit is one more.
+    ended: BTreeMap<StepAt, u32>,
+    begun: BTreeMap<(StepAt, u32, InstancePart), u32>,
+    opened: BTreeMap<(StepAt, u32), u32>,
+    openings: BTreeMap<Waitpoint, (StepAt, u32, u32)>,
+}
+
+impl RunPathIndex {
+    pub fn new(definition: Arc<PlanDefinition>) -> RunPathIndex {
+        let root = (definition.root().root, InstancePathPair::default());
+        RunPathIndex {
+            definition,
+            instances: vec![root],
+            ended: BTreeMap::new(),
+            begun: BTreeMap::new(),
+            opened: BTreeMap::new(),
+            openings: BTreeMap::new(),
+        }
+    }
+
+    /// Records an event. Must be called with every event of the run, in order.
+    pub fn observe(&mut self, event: &Event) {
+        match event {
+            Event::InstanceStarted { parent, part, .. } => self.add_instance(*parent, *part),
+            Event::InstanceReused(reused) => self.add_instance(reused.parent, reused.part),
+            Event::StepReused(reused) => *self.ended.entry(reused.at).or_default() += 1,
+            Event::StepEnded { at, .. } => *self.ended.entry(*at).or_default() += 1,
+            Event::Opened { at, opening, .. } | Event::StepHeld { at, opening, .. } => {
+                let visit = self.current_visit(*at);
+                let nth = self.opened.entry((*at, visit)).or_default();
+                *nth += 1;
+                self.openings.insert(*opening, (*at, visit, *nth));
+            }
+            _ => {}
+        }
+    }
+
+    fn add_instance(&mut self, parent: StepAt, part: InstancePart) {
+        let visit = self.current_visit(parent);
+        let again = self.begun.entry((parent, visit, part)).or_default();
+        *again += 1;
+        let StepAt(around, step) = parent;
+        let (scope, name) = &self.instances[around.0 as usize];
+        let entry = self.definition.scope(*scope);
+        let which = if let InstancePart::Lane(lane) = part { lane } else { 0 };
+        let holder = entry.step(step);
+        let lane = match &holder.kind {
+            StepKindSpec::Parallel(parallel) => parallel.lanes.get(which as usize).map_or("", |lane| lane.id.as_str()),
+            _ => "",
+        };
+        let name = name.child_paths(holder.id.as_str(), visit, part, lane, *again);
+        let scope = entry.inner_scope(step, which);
+        self.instances.push((scope, name));
+    }
+
+    fn current_visit(&self, at: StepAt) -> u32 {
+        self.ended.get(&at).copied().unwrap_or(0) + 1
+    }
+
+    pub fn instance_paths(&self, instance: InstanceIx) -> &InstancePathPair {
+        &self.instances[instance.0 as usize].1
+    }
+
+    pub fn instance_scope(&self, instance: InstanceIx) -> ScopeIx {
+        self.instances[instance.0 as usize].0
+    }
+
+    fn step_id(&self, StepAt(instance, step): StepAt) -> &str {
+        self.definition.scope(self.instance_scope(instance)).step(step).id.as_str()
+    }
+
+    /// The identity of an attempt.
+    pub fn attempt_identity(&self, attempt: &AttemptId) -> AttemptIdentity<'_> {
+        AttemptIdentity {
+            path: &self.instance_paths(attempt.at.0).identity,
+            step: self.step_id(attempt.at),
+            visit: attempt.visit,
+            iteration: attempt.iteration,
+            role: attempt.role,
+            attempt: attempt.attempt,
+        }
+    }
+
+    /// The identity of a gate, wait or hold, if it has been opened.
+    pub fn waitpoint_identity(&self, opening: Waitpoint) -> Option<WaitpointIdentity<'_>> {
+        let (at, visit, nth) = *self.openings.get(&opening)?;
+        Some(WaitpointIdentity { path: &self.instance_paths(at.0).identity, step: self.step_id(at), visit, nth })
+    }
+}
+
+#[cfg(test)]
+mod paths_tests {
+    use super::*;
+
+    #[test]
+    fn visits_and_tries_are_told_apart_only_where_outcomes_are_drawn() {
+        let root = InstancePathPair::default();
+        let item = root.child_paths("each", 1, InstancePart::Item(3), "", 1);
+        assert_eq!((item.identity.as_str(), item.shown.as_str()), ("/each[3]", "each[3]"));
+        let lane = item.child_paths("both", 2, InstancePart::Lane(0), "left", 3);
+        assert_eq!((lane.identity.as_str(), lane.shown.as_str()), ("/each[3]/both@2/left~3", "each[3]/both/left"));
+        assert_eq!(lane.step_path("x"), "each[3]/both/left/x");
+        assert_eq!(root.child_paths("again", 1, InstancePart::Pass(2), "", 1).shown, "again#2");
+    }
 }
 
 #[cfg(test)]

@@ -8,12 +8,8 @@
 //! defines.
 
 mod composite;
-mod conflict;
-mod env;
 mod frame;
-mod graph;
-mod routed;
-mod undo;
+mod scopes;
 mod waitpoints;
 mod work;
 mod workflow;
@@ -34,18 +30,21 @@ use skein_core::{
 use crate::outcome::WorldOutcomes;
 
 /// Timeouts of at least this length are assumed never to be due.
-pub const NEVER_DUE: Millis = Millis::from_hours(100);
+pub(crate) const NEVER_DUE: Millis = Millis::from_hours(100);
 
 /// A placeholder for a value that the rules leave open; [`matches_expected`] accepts any value in its place.
-pub const ANYTHING: &str = "\u{1}anything";
+pub(crate) const ANYTHING: &str = "\u{1}anything";
 
 /// The reason why there is no single expected result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TimingRace(pub &'static str);
+pub(crate) struct TimingRace(pub &'static str);
+
+/// A result, unless it depends on timing.
+pub(crate) type RaceResult<T> = Result<T, TimingRace>;
 
 /// The expected result of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ExpectedRun {
+pub(crate) struct ExpectedRun {
     pub status: RunStatus,
     /// The output of a run that succeeded.
     pub output: Value,
@@ -57,7 +56,7 @@ pub struct ExpectedRun {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct ExpectedStep {
+pub(crate) struct ExpectedStep {
     pub status: StepStatus,
     /// An alternative status, if the rules leave a choice.
     pub or: Option<StepStatus>,
@@ -70,13 +69,13 @@ pub struct ExpectedStep {
 }
 
 impl ExpectedStep {
-    pub fn accepts_status(&self, status: StepStatus) -> bool {
+    pub(crate) fn accepts_status(&self, status: StepStatus) -> bool {
         self.status == status || self.or == Some(status)
     }
 }
 
 /// Evaluates the expected result of this plan in this world.
-pub fn evaluate_plan(plan: &Plan, world: &dyn WorldOutcomes) -> Result<ExpectedRun, TimingRace> {
+pub(crate) fn evaluate_plan(plan: &Plan, world: &dyn WorldOutcomes) -> RaceResult<ExpectedRun> {
     let mut eval = ModelEvaluator {
         definition: &plan.definition,
         world,
@@ -91,7 +90,7 @@ pub fn evaluate_plan(plan: &Plan, world: &dyn WorldOutcomes) -> Result<ExpectedR
 }
 
 /// True if a value equals the expected one, where [`ANYTHING`] matches any value.
-pub fn matches_expected(expected: &Value, actual: &Value) -> bool {
+pub(crate) fn matches_expected(expected: &Value, actual: &Value) -> bool {
     match (expected, actual) {
         (Value::String(text), _) if text == ANYTHING => true,
         (Value::Array(a), Value::Array(b)) => {

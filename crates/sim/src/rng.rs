@@ -12,14 +12,14 @@ pub struct Rng {
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Mixes a number so that every bit of the result depends on every bit of the argument.
-pub fn mix_bits(mut z: u64) -> u64 {
+pub(crate) fn mix_bits(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
 
 /// Hashes a seed and a text into one number.
-pub fn hash_label(seed: u64, text: &str) -> u64 {
+pub(crate) fn hash_label(seed: u64, text: &str) -> u64 {
     let folded = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
         (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3) // FNV-1a
     });

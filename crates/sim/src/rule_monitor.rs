@@ -1,14 +1,16 @@
-//! The rule monitor: observes every durable event and reports the rule that was broken.
+//! The rule monitor: observes every durable event and reports the rule that was broken. It also replays a run that is
+//! recorded as a list of moves, without the world, and minimizes a list that breaks a rule.
 //!
 //! Owns a second state, folded from the journal alone, the invariants over it, and the coverage counts. The invariants
 //! are named I1 to I12; each one is described at its check.
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use skein_core::{
     engine::{
-        AttemptId, Driver, Event, InstancePhase, JournalBatch, Refusal, RunInput, RunPhase, RunState, StepAt,
-        TimedInput, apply,
+        AttemptId, Driver, Event, InputToken, InstancePhase, JournalBatch, Refusal, RunInput, RunPhase, RunState,
+        StepAt, TimedInput, apply,
         transitions::{InputKind, StepPhase, TransitionInput, TransitionRule, run_transition, step_transition},
         wanted,
     },
@@ -20,7 +22,7 @@ use crate::{
     acceptor::Acceptor,
     coverage::Coverage,
     invariants::InvariantChecker,
-    paths::RunPathIndex,
+    outcome::RunPathIndex,
     violation::{RuleResult, RuleViolation},
 };
 
@@ -321,5 +323,76 @@ fn classify_input(state: &RunState, input: &RunInput) -> (Option<StepAt>, Option
         RunInput::Capacity => (None, Some(TransitionInput::Granted)),
         RunInput::Recover => (None, Some(TransitionInput::Recovered)),
         _ => (None, None),
+    }
+}
+
+/// An action on the driver.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DriverMove {
+    Say(TimedInput),
+    Crash { row_lost: bool },
+}
+
+/// Performs the moves in order, and returns the rule that the engine broke, if any.
+pub fn replay_moves(plan: &Plan, moves: &[DriverMove]) -> RuleResult {
+    let mut driver = Driver::new(plan.clone());
+    let mut watch = RuleMonitor::new(plan);
+    let mut rows = Vec::new();
+    for (i, each) in (0..).zip(moves) {
+        match each {
+            DriverMove::Say(stimulus) => {
+                watch.observe_input(&driver, stimulus, false);
+                driver.push_input(InputToken(i), stimulus.clone());
+                let lost = matches!(
+                    moves.get(usize::try_from(i + 1).unwrap_or(0)),
+                    Some(DriverMove::Crash { row_lost: true })
+                );
+                if lost {
+                    continue;
+                }
+                if let Some(batch) = driver.poll_append() {
+                    watch.observe_durable_row(&driver, &batch)?;
+                    rows.push(batch);
+                    driver.confirm_append();
+                    watch.check_settled(&driver)?;
+                }
+                while let Some((_, answer)) = driver.poll_answer() {
+                    watch.observe_answer(&answer);
+                }
+                while driver.poll_action().is_some() {}
+            }
+            DriverMove::Crash { .. } => {
+                driver = Driver::replay(plan.clone(), rows.iter().map(AsRef::as_ref))
+                    .map_err(|error| format!("I2: {error}"))?;
+                watch.check_replayed(&driver)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Finds a small subset of the moves that still breaks a rule, by leaving out ever smaller parts.
+pub fn shrink_moves(plan: &Plan, moves: Vec<DriverMove>) -> Option<(Vec<DriverMove>, RuleViolation)> {
+    let mut violation = replay_moves(plan, &moves).err()?;
+    let mut best = moves;
+    let mut part = best.len().div_ceil(2).max(1);
+    loop {
+        let mut i = 0;
+        let mut smaller = false;
+        while i < best.len() {
+            let mut without = best.clone();
+            without.drain(i..(i + part).min(best.len()));
+            match replay_moves(plan, &without) {
+                Err(found) => {
+                    (best, violation, smaller) = (without, found, true);
+                }
+                Ok(()) => i += part,
+            }
+        }
+        if part == 1 && !smaller {
+            return Some((best, violation));
+        }
+        part = (part / 2).max(1);
     }
 }

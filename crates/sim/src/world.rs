@@ -3,9 +3,7 @@
 //! Owns time and chance. Everything in the world is a function of the seed, so a run can be reproduced. The world does
 //! not check rules; [`crate::rule_monitor`] does, which observes every durable event.
 
-mod crash;
-mod fault_injection;
-mod people;
+mod outside;
 
 use std::collections::BTreeMap;
 
@@ -25,8 +23,7 @@ use crate::{
     faults::{FaultInjector, InjectedFault},
     outcome::{self, AttemptIdentity, LuckLevel},
     rng::{Rng, mix_bits},
-    rule_monitor::RuleMonitor,
-    script::DriverMove,
+    rule_monitor::{DriverMove, RuleMonitor},
     violation::RuleViolation,
 };
 

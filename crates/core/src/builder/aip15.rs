@@ -25,7 +25,7 @@ pub(super) const MAP_PARALLELISM: u32 = limits::PARALLELISM_DEFAULT;
 pub(super) const BACKOFF_INITIAL: Millis = Millis(1_000);
 /// Each delay is twice the previous one, in thousandths.
 pub(super) const BACKOFF_GROWTH: u32 = 2_000;
-pub(super) const ID_LENGTH: RangeInclusive<usize> = 2..=64;
+const ID_LENGTH: RangeInclusive<usize> = 2..=64;
 /// A description of valid ids, for messages.
 pub const ID_FORM: &str = "2 to 64 lowercase letters, digits and dashes; a letter first, no dash at the end";
 

@@ -1,24 +1,26 @@
-//! Lowering of definitions to the IR: the workflow, its lists of steps, and the fields common to all steps.
+//! Lowering of definitions to the IR: the workflow, its lists of steps, the fields common to all steps, compensations
+//! and approvals. `lower_kind` lowers the kinds of steps.
+//!
+//! A step that undoes another is stored by value in the step that it undoes. It leaves its own list unless a step
+//! routes to it. A step that needs approval and is not work gets a gate before it; the engine itself holds work steps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::{
-    ApprovalClass, StepDefinition, StepHandle, StepKind, WorkflowDefinition, aip15,
-    approval_gates::insert_approval_gates,
-    compensation::{UndoIndex, detour_targets, find_targeted_steps},
-    lower_kind,
-};
 use crate::{
+    builder::{
+        ApprovalClass, StepDefinition, StepHandle, StepKind, WorkflowDefinition, aip15, lower_kind,
+        step::{ApprovalStep, BranchStep, SuspendStep, TimeoutRule},
+    },
     expr::{self, Expr, ExprParseError, ExprSpan},
-    ids::{IdError, StepId, WorkflowId},
+    ids::{StepId, WorkflowId},
     ir::{
-        ApprovalHold, InputBinding, RouteTarget, Schema, ScopeShape, Step, StepExtensions, StepKindSpec, StepPolicy,
-        StepScope, UndoSpec, Workflow, WorkflowExtensions, WorkflowOrigin,
+        ApprovalHold, GateSpec, GateTimeout, InputBinding, RouteTarget, Schema, ScopeShape, Step, StepExtensions,
+        StepKindSpec, StepPolicy, StepScope, UndoSpec, WaitTimeout, Workflow, WorkflowExtensions, WorkflowOrigin,
     },
     limits,
     plan::{FieldPath, PlanField, PlanProblem, ProblemCode, ProblemLocation},
@@ -126,7 +128,7 @@ impl<'a> WorkflowLowering<'a> {
     }
 
     /// Lowers one list of steps to a scope. Recursion is bounded by the limit on nesting.
-    pub fn lower_list(&mut self, steps: &'a [StepHandle], start: Option<&'a str>, depth: usize) -> StepScope {
+    fn lower_list(&mut self, steps: &'a [StepHandle], start: Option<&'a str>, depth: usize) -> StepScope {
         let targeted = find_targeted_steps(steps, start);
         let is_forward = |step: &StepDefinition| !self.undos.is_undo(&step.id) || targeted.contains(&*step.id);
         let kept: Vec<&StepDefinition> =
@@ -136,8 +138,8 @@ impl<'a> WorkflowLowering<'a> {
             kept.iter().zip(nexts).filter_map(|(step, next)| self.lower_step(step, next, depth)).collect();
         let mut start =
             start.and_then(|start| self.parse_step_id(ProblemLocation::from_field(PlanField::Start), start));
-        let asked: BTreeSet<&str> = kept.iter().filter(|step| self.needs_gate(step)).map(|step| &*step.id).collect();
-        let lowered = insert_approval_gates(lowered, &mut start, &asked);
+        let gated: BTreeSet<&str> = kept.iter().filter(|step| self.needs_gate(step)).map(|step| &*step.id).collect();
+        let lowered = insert_approval_gates(lowered, &mut start, &gated);
         let shape = ScopeShape::Routed { start, cycles: self.allows_cycles() };
         StepScope { undo: aip15::default_undo_policy(), ..StepScope::new(shape, lowered) }
     }
@@ -165,7 +167,7 @@ impl<'a> WorkflowLowering<'a> {
         nexts
     }
 
-    pub fn lower_target(
+    pub(super) fn lower_target(
         &mut self,
         step: &StepDefinition,
         field: impl Into<FieldPath>,
@@ -178,7 +180,7 @@ impl<'a> WorkflowLowering<'a> {
     }
 
     fn parse_step_id(&mut self, at: ProblemLocation, text: &str) -> Option<StepId> {
-        let id: Result<StepId, IdError> = StepId::new(text);
+        let id = StepId::new(text);
         if id.is_err() {
             self.broken = true;
             self.problems.push(bad_name_problem(at, text));
@@ -241,16 +243,14 @@ impl<'a> WorkflowLowering<'a> {
     fn lower_inputs(&mut self, step: &StepDefinition) -> Vec<InputBinding> {
         let mut bindings = Vec::new();
         for (name, value) in &step.inputs {
-            if let Some(value) =
-                self.lower_value(step_location(step, FieldPath::from(PlanField::Inputs).name(name)), value)
-            {
-                bindings.push(InputBinding {
-                    name: name.as_str().into(),
-                    value,
-                    schema: Schema::default(),
-                    required: false,
-                });
-            }
+            let at = step_location(step, FieldPath::from(PlanField::Inputs).name(name));
+            let value = self.lower_value(at, value);
+            bindings.extend(value.map(|value| InputBinding {
+                name: name.as_str().into(),
+                value,
+                schema: Schema::default(),
+                required: false,
+            }));
         }
         bindings
     }
@@ -268,16 +268,16 @@ impl<'a> WorkflowLowering<'a> {
         }))
     }
 
-    pub fn lower_value(&mut self, at: ProblemLocation, value: &Value) -> Option<Expr> {
+    pub(super) fn lower_value(&mut self, at: ProblemLocation, value: &Value) -> Option<Expr> {
         self.unwrap_or_report(at, expr::aip15::parse_value(value))
     }
 
-    pub fn lower_condition(&mut self, at: ProblemLocation, text: &str) -> Option<Expr> {
+    pub(super) fn lower_condition(&mut self, at: ProblemLocation, text: &str) -> Option<Expr> {
         self.unwrap_or_report(at, expr::aip15::parse_condition(text))
     }
 
     /// Lowers a text that is taken literally.
-    pub fn lower_text(&mut self, at: ProblemLocation, text: &str) -> Option<Expr> {
+    pub(super) fn lower_text(&mut self, at: ProblemLocation, text: &str) -> Option<Expr> {
         match Expr::literal(text) {
             Ok(expr) => Some(expr),
             Err(error) => {
@@ -301,7 +301,7 @@ impl<'a> WorkflowLowering<'a> {
         Expr::literal(Value::Null).ok()
     }
 
-    pub fn report_problem(
+    pub(super) fn report_problem(
         &mut self,
         step: &StepDefinition,
         field: impl Into<FieldPath>,
@@ -311,24 +311,24 @@ impl<'a> WorkflowLowering<'a> {
         self.problems.push(PlanProblem::new(code, step_location(step, field), message));
     }
 
-    pub fn report_bad_name(&mut self, step: &StepDefinition, field: FieldPath, name: &str) {
+    pub(super) fn report_bad_name(&mut self, step: &StepDefinition, field: FieldPath, name: &str) {
         self.broken = true;
         self.problems.push(bad_name_problem(step_location(step, field), name));
     }
 
     /// True if the workflow has a step with this id.
-    pub fn has_step(&self, id: &str) -> bool {
+    pub(super) fn has_step(&self, id: &str) -> bool {
         self.undos.find_step(id).is_some()
     }
 
     /// Lowers a list inside a step to a scope.
-    pub fn lower_inner_list(&mut self, steps: &'a [StepHandle], depth: usize) -> Arc<StepScope> {
+    pub(super) fn lower_inner_list(&mut self, steps: &'a [StepHandle], depth: usize) -> Arc<StepScope> {
         Arc::new(self.lower_list(steps, None, depth + 1))
     }
 }
 
 fn lower_step_labels(step: &StepDefinition) -> BTreeMap<String, Value> {
-    let mut labels = Map::new();
+    let mut labels = BTreeMap::new();
     if let Some(class) = &step.approval {
         labels.insert("approval".to_owned(), Value::from(class.word()));
     }
@@ -338,5 +338,165 @@ fn lower_step_labels(step: &StepDefinition) -> BTreeMap<String, Value> {
     if !step.metadata.is_empty() {
         labels.insert("metadata".to_owned(), Value::from(step.metadata.clone()));
     }
-    labels.into_iter().collect()
+    labels
+}
+
+/// Every step of a workflow by id, and the ids of those that undo others.
+#[derive(Debug)]
+struct UndoIndex<'a> {
+    steps: BTreeMap<&'a str, &'a StepDefinition>,
+    named: BTreeSet<&'a str>,
+}
+
+impl<'a> UndoIndex<'a> {
+    /// Visits all lists, at any depth, without recursion.
+    fn new(steps: &'a [StepHandle]) -> UndoIndex<'a> {
+        let mut undos = UndoIndex { steps: BTreeMap::new(), named: BTreeSet::new() };
+        let mut todo = vec![steps];
+        while let Some(list) = todo.pop() {
+            for step in list {
+                let step = step.definition();
+                undos.steps.insert(&step.id, step);
+                todo.extend(step.kind.step_lists());
+            }
+        }
+        // A step that is no valid compensation stays an ordinary step, so that one mistake is reported once.
+        let named = undos.steps.values().filter_map(|step| Some((*step, step.compensation.as_deref()?)));
+        undos.named = named.filter(|(step, name)| undos.check_undo(step, name).is_ok()).map(|(_, name)| name).collect();
+        undos
+    }
+
+    fn find_step(&self, id: &str) -> Option<&'a StepDefinition> {
+        self.steps.get(id).copied()
+    }
+
+    /// Reports invalid compensations, also those of steps that leave their list.
+    fn check_compensations(&self, problems: &mut Vec<PlanProblem>) {
+        for step in self.steps.values() {
+            let Some(name) = &step.compensation else { continue };
+            if let Err(message) = self.check_undo(step, name) {
+                let at = step_location(step, PlanField::Compensation);
+                let problem = PlanProblem::new(ProblemCode::BadUndo, at, message);
+                problems.push(match self.find_step(name) {
+                    Some(_) => problem,
+                    None => problem.with_suggestion(name, self.steps.keys().copied()),
+                });
+            }
+        }
+    }
+
+    fn check_undo(&self, step: &StepDefinition, name: &str) -> Result<(), String> {
+        let undo = self.find_step(name).ok_or_else(|| format!("there is no step `{name}` to undo with"))?;
+        if name == step.id {
+            return Err(format!("`{name}` cannot undo itself"));
+        }
+        if !matches!(undo.kind, StepKind::Tool(_)) {
+            return Err(format!("`{name}` is a step of kind {}, and only tools can undo", undo.kind));
+        }
+        if undo.compensation.is_some() {
+            return Err(format!("`{name}` is a compensation and cannot have one itself"));
+        }
+        Ok(())
+    }
+
+    /// True if some step names it as its compensation.
+    fn is_undo(&self, id: &str) -> bool {
+        self.named.contains(id)
+    }
+}
+
+/// Returns the steps that a list routes to by name, including by `next`.
+fn find_targeted_steps<'a>(steps: &'a [StepHandle], start: Option<&'a str>) -> BTreeSet<&'a str> {
+    let routes = steps.iter().flat_map(|step| {
+        let step = step.definition();
+        detour_targets(&step.kind).into_iter().chain(step.next.as_deref())
+    });
+    routes.chain(start).collect()
+}
+
+/// Returns the steps that a step may route to other than by `next`.
+fn detour_targets(kind: &StepKind) -> Vec<&str> {
+    match kind {
+        StepKind::Branch(BranchStep { branches, default }) => {
+            branches.iter().map(|arm| arm.next.as_str()).chain([default.as_str()]).collect()
+        }
+        StepKind::Suspend(SuspendStep { on_timeout: TimeoutRule::Step(step), .. }) => vec![step],
+        StepKind::Approval(ApprovalStep { on_approve, on_reject, on_timeout, .. }) => {
+            let late = match on_timeout {
+                TimeoutRule::Step(step) => Some(step.as_str()),
+                TimeoutRule::Escalate => Some(aip15::ESCALATE),
+                TimeoutRule::Cancel | TimeoutRule::Continue => None,
+            };
+            on_approve.as_deref().into_iter().chain(on_reject.as_deref()).chain(late).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Inserts a gate before each of these steps. All routes to such a step then lead to its gate.
+fn insert_approval_gates(steps: Vec<Step>, start: &mut Option<StepId>, gated: &BTreeSet<&str>) -> Vec<Step> {
+    let gates: BTreeMap<StepId, StepId> = steps
+        .iter()
+        .filter(|step| {
+            !matches!(step.kind, StepKindSpec::Work(_) | StepKindSpec::Gate(_)) && gated.contains(step.id.as_str())
+        })
+        .filter_map(|step| Some((step.id.clone(), aip15::approval_gate_id(&step.id)?)))
+        .collect();
+    if let Some(gate) = start.as_ref().and_then(|start| gates.get(start)) {
+        *start = Some(gate.clone());
+    }
+    let mut placed = Vec::with_capacity(steps.len() + gates.len());
+    for mut step in steps {
+        route_targets_mut(&mut step).for_each(|target| {
+            if let RouteTarget::Step(id) = target
+                && let Some(gate) = gates.get(id)
+            {
+                *id = gate.clone();
+            }
+        });
+        placed.extend(gates.get(&step.id).and_then(|id| build_gate_before(id.clone(), &step)));
+        placed.push(step);
+    }
+    placed
+}
+
+fn build_gate_before(id: StepId, before: &Step) -> Option<Step> {
+    let gate = GateSpec {
+        message: Expr::literal(format!("May `{}` start?", before.id)).ok()?,
+        shows: Vec::new(),
+        approvers: Vec::new(),
+        quorum: 1,
+        timeout: None,
+        on_timeout: GateTimeout::Expire,
+        on_approve: Some(RouteTarget::Step(before.id.clone())),
+        on_reject: None,
+    };
+    let policy = StepPolicy { effects: aip15::default_effects(), ..StepPolicy::default() };
+    Some(Step { policy: policy.into(), ..Step::new(id, StepKindSpec::Gate(Box::new(gate))) })
+}
+
+/// Returns every route target of a step.
+fn route_targets_mut(step: &mut Step) -> impl Iterator<Item = &mut RouteTarget> {
+    let own: Vec<&mut RouteTarget> = match &mut step.kind {
+        StepKindSpec::Branch(branch) => {
+            branch.arms.iter_mut().map(|arm| &mut arm.next).chain([&mut branch.default]).collect()
+        }
+        StepKindSpec::Gate(gate) => {
+            let late = match &mut gate.on_timeout {
+                GateTimeout::Go(target) => Some(target),
+                _ => None,
+            };
+            gate.on_approve.iter_mut().chain(&mut gate.on_reject).chain(late).collect()
+        }
+        StepKindSpec::Wait(wait) => match &mut wait.on_timeout {
+            WaitTimeout::Go(target) => vec![target],
+            _ => Vec::new(),
+        },
+        StepKindSpec::Work(_)
+        | StepKindSpec::Parallel(_)
+        | StepKindSpec::Each(_)
+        | StepKindSpec::Loop(_)
+        | StepKindSpec::Call(_) => Vec::new(),
+    };
+    own.into_iter().chain(&mut step.next)
 }

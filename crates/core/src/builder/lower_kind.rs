@@ -25,14 +25,12 @@ pub(super) fn lower_kind<'a>(
 ) -> Option<StepKindSpec> {
     Some(match &step.kind {
         StepKind::Tool(tool) => StepKindSpec::Work(Box::new(lower_work(tool))),
-        StepKind::Branch(branch) => StepKindSpec::Branch(Box::new(self::lower_branch(lower, step, branch)?)),
-        StepKind::Parallel(parallel) => {
-            StepKindSpec::Parallel(Box::new(self::lower_parallel(lower, step, parallel, depth)))
-        }
+        StepKind::Branch(branch) => StepKindSpec::Branch(Box::new(lower_branch(lower, step, branch)?)),
+        StepKind::Parallel(parallel) => StepKindSpec::Parallel(Box::new(lower_parallel(lower, step, parallel, depth))),
         StepKind::Suspend(suspend) => StepKindSpec::Wait(Box::new(lower_wait(lower, step, suspend)?)),
         StepKind::Approval(approval) => StepKindSpec::Gate(Box::new(lower_gate(lower, step, approval)?)),
         StepKind::Map(map) => StepKindSpec::Each(Box::new(lower_each(lower, step, map, depth)?)),
-        StepKind::Loop(repeat) => StepKindSpec::Loop(Box::new(self::lower_loop(lower, step, repeat, depth)?)),
+        StepKind::Loop(repeat) => StepKindSpec::Loop(Box::new(lower_loop(lower, step, repeat, depth)?)),
         StepKind::Subworkflow(call) => {
             StepKindSpec::Call(Box::new(CallSpec { workflow: call.workflow.clone(), exports: Vec::new() }))
         }
@@ -73,11 +71,8 @@ fn lower_parallel<'a>(
         if lane.next.is_some() && lane.next != step.next {
             let message =
                 format!("{} `{}` must have the same `next` as `{}`, or none", lower.terms.lane, lane.id, step.id);
-            let problem = PlanProblem::new(
-                ProblemCode::Misplaced,
-                step_location(step, branch_field(i, PlanField::Next)),
-                message,
-            );
+            let at = step_location(step, branch_field(i, PlanField::Next));
+            let problem = PlanProblem::new(ProblemCode::Misplaced, at, message);
             lower.problems.push(match &step.next {
                 Some(_) => {
                     problem.with_related(step_location(step, PlanField::Next), format!("the `next` of `{}`", step.id))

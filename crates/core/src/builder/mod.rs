@@ -26,19 +26,14 @@
 //! ```
 
 pub mod aip15;
-mod approval_gates;
-mod compensation;
 mod lower;
 mod lower_kind;
-mod policy;
 mod step;
-mod step_kinds;
 mod workflow;
 
-pub use policy::{ApprovalClass, BackoffKind, CostClass, RetryDefinition, RiskLevel};
-pub use step::{StepDefinition, StepHandle, define_step};
-pub use step_kinds::{
-    ApprovalStep, BranchArm, BranchStep, LoopStep, MapStep, ParallelLane, ParallelStep, StepKind, SubworkflowStep,
-    SuspendStep, TimeoutRule, ToolImplementation, ToolStep,
+pub use step::{
+    ApprovalClass, ApprovalStep, BackoffKind, BranchArm, BranchStep, CostClass, LoopStep, MapStep, ParallelLane,
+    ParallelStep, RetryDefinition, RiskLevel, StepDefinition, StepHandle, StepKind, SubworkflowStep, SuspendStep,
+    TimeoutRule, ToolImplementation, ToolStep, define_step,
 };
 pub use workflow::{CommittedWorkflow, LoweredWorkflow, WorkflowDefinition, WorkflowHandle, define_workflow};

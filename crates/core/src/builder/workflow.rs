@@ -14,6 +14,7 @@ use crate::{
 
 /// The argument of [`define_workflow`].
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct WorkflowDefinition {
     pub id: String,
     pub name: Option<String>,
@@ -68,37 +69,31 @@ impl WorkflowDefinition {
         }
     }
 
-    #[must_use]
     pub fn with_input_schema(mut self, schema: impl Into<Value>) -> WorkflowDefinition {
         self.input_schema = schema.into();
         self
     }
 
-    #[must_use]
     pub fn with_output_schema(mut self, schema: impl Into<Value>) -> WorkflowDefinition {
         self.output_schema = schema.into();
         self
     }
 
-    #[must_use]
     pub fn with_result(mut self, value: impl Into<Value>) -> WorkflowDefinition {
         self.result = Some(value.into());
         self
     }
 
-    #[must_use]
     pub fn with_steps(mut self, steps: impl IntoIterator<Item = StepHandle>) -> WorkflowDefinition {
         self.steps.extend(steps);
         self
     }
 
-    #[must_use]
     pub fn with_start(mut self, step: impl Into<String>) -> WorkflowDefinition {
         self.start = Some(step.into());
         self
     }
 
-    #[must_use]
     pub fn with_timeout_ms(mut self, timeout_ms: u64) -> WorkflowDefinition {
         self.timeout_ms = Some(timeout_ms);
         self
@@ -107,6 +102,7 @@ impl WorkflowDefinition {
 
 /// Collects the steps of a workflow, in order.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct WorkflowHandle {
     definition: WorkflowDefinition,
     /// Problems with handles that were added by the method of another kind.
@@ -156,7 +152,6 @@ impl WorkflowHandle {
     /// // Subworkflows are looked up at the commit, which has no library here.
     /// assert_eq!(workflow.commit().unwrap_err()[0].code.as_str(), "unknown-workflow");
     /// ```
-    #[must_use]
     pub fn step(mut self, step: StepHandle) -> WorkflowHandle {
         self.definition.steps.push(step);
         self
@@ -172,7 +167,6 @@ impl WorkflowHandle {
     ///     .step(define_step(StepDefinition::new("bill", ToolStep::tool("invoice"))));
     /// assert!(workflow.commit().is_ok());
     /// ```
-    #[must_use]
     pub fn branch(self, step: StepHandle) -> WorkflowHandle {
         self.add_step_of_kind("branch", step)
     }
@@ -187,7 +181,6 @@ impl WorkflowHandle {
     ///     .parallel(define_step(StepDefinition::new("enrich", both)));
     /// assert!(workflow.commit().is_ok());
     /// ```
-    #[must_use]
     pub fn parallel(self, step: StepHandle) -> WorkflowHandle {
         self.add_step_of_kind("parallel", step)
     }
@@ -202,7 +195,6 @@ impl WorkflowHandle {
     ///     .step(define_step(StepDefinition::new("send", ToolStep::tool("mail"))));
     /// assert!(workflow.commit().is_ok());
     /// ```
-    #[must_use]
     pub fn approval(self, step: StepHandle) -> WorkflowHandle {
         self.add_step_of_kind("approval", step)
     }
@@ -216,7 +208,6 @@ impl WorkflowHandle {
     ///     .suspend(define_step(StepDefinition::new("wait-for-payment", wait)));
     /// assert!(workflow.commit().is_ok());
     /// ```
-    #[must_use]
     pub fn suspend(self, step: StepHandle) -> WorkflowHandle {
         self.add_step_of_kind("suspend", step)
     }

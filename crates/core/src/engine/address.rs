@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 /// A scope instance by its number in the run. The root is 0; each new one takes the next number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct InstanceIx(pub u32);
 
@@ -22,19 +22,20 @@ pub struct StepAt(pub InstanceIx, pub u32);
 #[serde(transparent)]
 pub struct Waitpoint(pub u32);
 
-/// The purpose of an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AttemptRole {
-    Main,
-    Check,
-    Summary,
-    Undo,
+listed_enum! {
+    /// The purpose of an attempt.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum AttemptRole {
+        #[default]
+        Main,
+        Check,
+        Summary,
+        Undo,
+    }
 }
 
 impl AttemptRole {
-    pub const ALL: [AttemptRole; 4] = [AttemptRole::Main, AttemptRole::Check, AttemptRole::Summary, AttemptRole::Undo];
-
     pub fn as_str(self) -> &'static str {
         match self {
             AttemptRole::Main => "main",

@@ -94,10 +94,10 @@ fn format_dollars(micro: u64) -> String {
 
 /// Returns the budgets that an attempt of a step is charged to, nearest first.
 pub fn find_budgets<'a>(plan: &'a Plan, state: &RunState, at: StepAt) -> Vec<BudgetUsage<'a>> {
-    let mut purses = Vec::new();
+    let mut usages = Vec::new();
     let mut add = |owner, whose: &dyn Fn() -> Cow<'static, str>, budget: Option<&'a Budget>, spent: Cost| {
         let from = || state.renewed.get(&owner).copied().unwrap_or_default();
-        purses.extend(budget.map(|budget| BudgetUsage { owner, whose: whose(), budget, spent, from: from() }));
+        usages.extend(budget.map(|budget| BudgetUsage { owner, whose: whose(), budget, spent, from: from() }));
     };
     let step = |at: StepAt| plan.definition.scope(state.instance(at.0).scope).step(at.1);
     let own = state.visit_state(at).map_or_else(Cost::default, |more| more.cost);
@@ -117,18 +117,18 @@ pub fn find_budgets<'a>(plan: &'a Plan, state: &RunState, at: StepAt) -> Vec<Bud
         ix = holder.0;
     }
     add(BudgetOwner::Run, &|| "the run's".into(), plan.definition.root().workflow.budget.as_ref(), state.spent);
-    purses
+    usages
 }
 
 /// Returns the budgets that an approval of a budget hold renews: the spent ones with mode `pause`. A host that counts
 /// costs itself may hold the step before any budget is spent; then all budgets with mode `pause` are renewed.
 pub(super) fn find_renewed_budgets(plan: &Plan, state: &RunState, at: StepAt) -> Vec<BudgetGrant> {
     let mut pausing = find_budgets(plan, state, at);
-    pausing.retain(|purse| purse.budget.mode == BudgetMode::Pause);
+    pausing.retain(|usage| usage.budget.mode == BudgetMode::Pause);
     if pausing.iter().any(BudgetUsage::is_spent) {
         pausing.retain(BudgetUsage::is_spent);
     }
-    pausing.iter().map(|purse| BudgetGrant { of: purse.owner, from: purse.spent }).collect()
+    pausing.iter().map(|usage| BudgetGrant { of: usage.owner, from: usage.spent }).collect()
 }
 
 #[cfg(test)]
@@ -139,11 +139,11 @@ mod tests {
     fn a_renewed_budget_counts_from_what_was_spent_by_then() {
         let budget = Budget { tokens: Some(3_000), micro_usd: Some(20_000), mode: BudgetMode::Pause };
         let cost = |tokens, micro_usd| Cost { tokens, micro_usd: Some(micro_usd) };
-        let purse = |spent, from| {
+        let usage = |spent, from| {
             let whose = "the step's".into();
             BudgetUsage { owner: BudgetOwner::Run, whose, budget: &budget, spent, from }
         };
-        let first = purse(cost(11_551, 1_000), Cost::default());
+        let first = usage(cost(11_551, 1_000), Cost::default());
         assert!(first.is_spent());
         assert_eq!((first.tokens_left(), first.micro_usd_left()), (Some(0), Some(19_000)));
         assert_eq!(
@@ -151,10 +151,10 @@ mod tests {
             "the step's budget is spent: 11,551 of 3,000 tokens, $0.0010 of $0.0200; approval grants 3,000 tokens and \
              $0.0200 more, then it asks again"
         );
-        let second = purse(cost(14_550, 1_000), cost(11_551, 1_000));
+        let second = usage(cost(14_550, 1_000), cost(11_551, 1_000));
         assert!(!second.is_spent());
         assert_eq!((second.tokens_left(), second.micro_usd_left()), (Some(1), Some(20_000)));
-        let third = purse(cost(14_551, 1_000), cost(11_551, 1_000));
+        let third = usage(cost(14_551, 1_000), cost(11_551, 1_000));
         assert!(third.is_spent());
         assert!(third.message().contains("14,551 of 14,551 tokens, $0.0010 of $0.0210"), "{}", third.message());
     }

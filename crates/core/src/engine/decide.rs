@@ -20,21 +20,16 @@ use super::{
 use crate::{
     ir::{ErrorClass, OutcomeAction, OutcomeEffect, Step},
     limits,
-    plan::{Plan, ScopeEntry},
+    plan::{Plan, RouteTargetIx, ScopeEntry},
     time::Timestamp,
 };
 
 /// Decides the events of an input and folds them into the state one by one. A refused input changes nothing.
-pub fn decide(
-    plan: &Plan,
-    state: &mut RunState,
-    stimulus: &TimedInput,
-    events: &mut Vec<Event>,
-) -> Result<(), Refusal> {
+pub fn decide(plan: &Plan, state: &mut RunState, timed: &TimedInput, events: &mut Vec<Event>) -> Result<(), Refusal> {
     let (agenda, arriving) = (VecDeque::new(), BTreeSet::new());
-    let (now, grant) = (stimulus.at, stimulus.grant);
+    let (now, grant) = (timed.at, timed.grant);
     let mut decision = DecideContext { plan, state, now, grant, events, agenda, arriving };
-    decision.handle_input(&stimulus.input)?;
+    decision.handle_input(&timed.input)?;
     decision.run_to_fixpoint();
     decision.enforce_event_limit();
     Ok(())
@@ -114,7 +109,7 @@ impl<'a> DecideContext<'a> {
     }
 
     /// Computes consequences until none is left.
-    pub fn follow_consequences(&mut self) {
+    pub(super) fn follow_consequences(&mut self) {
         loop {
             match self.agenda.pop_front() {
                 Some(PendingConsequence::StepEnded(at)) => self.handle_step_end(at),
@@ -144,34 +139,34 @@ impl<'a> DecideContext<'a> {
         self.run_to_fixpoint();
     }
 
-    pub fn emit(&mut self, event: Event) {
+    pub(super) fn emit(&mut self, event: Event) {
         apply(self.plan, self.state, self.now, &event);
         self.events.push(event);
     }
 
-    pub fn defer_consequence(&mut self, todo: PendingConsequence) {
+    pub(super) fn defer_consequence(&mut self, todo: PendingConsequence) {
         self.agenda.push_back(todo);
     }
 
     /// Queues the arrival at a step until all pending consequences are computed.
-    pub fn defer_arrival(&mut self, at: StepAt) {
+    pub(super) fn defer_arrival(&mut self, at: StepAt) {
         self.arriving.insert(at);
     }
 
-    pub fn scope_entry(&self, ix: InstanceIx) -> &'a ScopeEntry {
+    pub(super) fn scope_entry(&self, ix: InstanceIx) -> &'a ScopeEntry {
         self.plan.definition.scope(self.state.instance(ix).scope)
     }
 
-    pub fn step(&self, at: StepAt) -> &'a Step {
+    pub(super) fn step(&self, at: StepAt) -> &'a Step {
         self.scope_entry(at.0).step(at.1)
     }
 
-    pub fn env(&self, ix: InstanceIx) -> ScopeEnv<'_> {
+    pub(super) fn env(&self, ix: InstanceIx) -> ScopeEnv<'_> {
         ScopeEnv::new(self.plan, self.state, ix)
     }
 
     /// Ends a step with the effect that its policy defines for the outcome.
-    pub fn end_step(&mut self, at: StepAt, end: StepEnd) {
+    pub(super) fn end_step(&mut self, at: StepAt, end: StepEnd) {
         let (end, effect, settler) = self.determine_effect(at, end);
         let entry = self.scope_entry(at.0);
         let goes = self.state.instance(at.0).is_going() && effect.then == OutcomeAction::GoOn;
@@ -195,7 +190,7 @@ impl<'a> DecideContext<'a> {
         self.halt_instance(at.0, HaltReason::Failed { step: at.1 }, undo);
     }
 
-    pub fn fail_step(&mut self, at: StepAt, error: ExecutionError) {
+    pub(super) fn fail_step(&mut self, at: StepAt, error: ExecutionError) {
         self.end_step(
             at,
             StepEnd { error: Some(error.clone()), ..StepEnd::from_outcome(StepOutcome::Failed(error.class)) },
@@ -260,11 +255,11 @@ pub(super) struct StepEnd {
 }
 
 impl StepEnd {
-    pub fn from_outcome(outcome: StepOutcome) -> StepEnd {
+    pub(super) fn from_outcome(outcome: StepOutcome) -> StepEnd {
         StepEnd { outcome, output: null(), error: None, route: None }
     }
 
-    pub fn from_output(output: Arc<Value>) -> StepEnd {
+    pub(super) fn from_output(output: Arc<Value>) -> StepEnd {
         StepEnd { output, ..StepEnd::from_outcome(StepOutcome::Succeeded) }
     }
 }
@@ -292,13 +287,27 @@ impl ExecutionError {
     pub fn new(class: ErrorClass, code: &str, message: impl Into<String>) -> ExecutionError {
         ExecutionError { class, code: Some(code.to_owned()), message: message.into(), origin: None }
     }
+
+    /// Creates the error of an input, an output or a condition that does not match its declaration.
+    pub(super) fn invalid(code: &str, message: impl Into<String>) -> ExecutionError {
+        ExecutionError::new(ErrorClass::Validation, code, message)
+    }
+
+    /// Creates an error that no other attempt would fix.
+    pub(super) fn non_retryable(code: &str, message: impl Into<String>) -> ExecutionError {
+        ExecutionError::new(ErrorClass::NonRetryable, code, message)
+    }
+
+    pub(super) fn timeout(message: impl Into<String>) -> ExecutionError {
+        ExecutionError::new(ErrorClass::Timeout, code::TIMEOUT, message)
+    }
 }
 
-impl From<crate::plan::RouteTargetIx> for CursorRoute {
-    fn from(next: crate::plan::RouteTargetIx) -> CursorRoute {
+impl From<RouteTargetIx> for CursorRoute {
+    fn from(next: RouteTargetIx) -> CursorRoute {
         match next {
-            crate::plan::RouteTargetIx::Step(step) => CursorRoute::Step(step),
-            crate::plan::RouteTargetIx::End => CursorRoute::End,
+            RouteTargetIx::Step(step) => CursorRoute::Step(step),
+            RouteTargetIx::End => CursorRoute::End,
         }
     }
 }

@@ -48,7 +48,8 @@ pub struct Driver {
     wake: Option<Timestamp>,
 }
 
-type DriverAnswer = (InputToken, Result<(), Refusal>);
+/// The answer to an input.
+pub type DriverAnswer = (InputToken, Result<(), Refusal>);
 
 impl Driver {
     /// Creates a run that has not been started.
@@ -118,12 +119,12 @@ impl Driver {
     }
 
     /// Queues an input. Its answer is released when the resulting row is durable.
-    pub fn push_input(&mut self, token: InputToken, stimulus: TimedInput) {
-        if let RunInput::Finished { attempt, .. } = &stimulus.input {
+    pub fn push_input(&mut self, token: InputToken, timed: TimedInput) {
+        if let RunInput::Finished { attempt, .. } = &timed.input {
             self.started.remove(attempt);
             self.stopped.remove(attempt);
         }
-        self.queue.push_back((token, stimulus));
+        self.queue.push_back((token, timed));
     }
 
     /// Decides the queued inputs and returns the row to append, if there is one and no append is in flight. The host
@@ -144,13 +145,13 @@ impl Driver {
         }
         let seq = self.state().events;
         let mut records = Vec::new();
-        while let Some((token, stimulus)) = self.queue.pop_front() {
-            if matches!(stimulus.input, RunInput::Wake) {
+        while let Some((token, timed)) = self.queue.pop_front() {
+            if matches!(timed.input, RunInput::Wake) {
                 // This wake-up has been delivered. `schedule_wake` requests the next one, also if it is at the same
                 // time.
                 self.wake = None;
             }
-            let answer = self.decide_input(&stimulus, &mut records);
+            let answer = self.decide_input(&timed, &mut records);
             self.undelivered.push((token, answer));
         }
         if records.is_empty() {
@@ -168,21 +169,21 @@ impl Driver {
         self.pending.clone()
     }
 
-    fn decide_input(&mut self, stimulus: &TimedInput, records: &mut Vec<JournalRecord>) -> Result<(), Refusal> {
+    fn decide_input(&mut self, timed: &TimedInput, records: &mut Vec<JournalRecord>) -> Result<(), Refusal> {
         let mut events = Vec::new();
         let RunProjection { plan, state, .. } = &mut self.projection;
-        let decided = catch_unwind(AssertUnwindSafe(|| decide(plan, state, stimulus, &mut events)));
+        let decided = catch_unwind(AssertUnwindSafe(|| decide(plan, state, timed, &mut events)));
         let answer = match decided {
             Ok(answer) => answer,
             Err(panic) => {
                 let message = format!("a decision failed: {}", panic_message(&*panic));
                 let event = Event::Quarantined { message: message.clone() };
-                apply(plan, state, stimulus.at, &event);
+                apply(plan, state, timed.at, &event);
                 events.push(event);
                 Err(Refusal::Quarantined { message })
             }
         };
-        records.extend(events.into_iter().map(|event| JournalRecord { at: stimulus.at, event }));
+        records.extend(events.into_iter().map(|event| JournalRecord { at: timed.at, event }));
         answer
     }
 
@@ -241,11 +242,11 @@ impl Driver {
     }
 
     /// The answers that are released when the append in flight is durable, for a host that stores them with the row.
-    pub fn undelivered_answers(&self) -> &[(InputToken, Result<(), Refusal>)] {
+    pub fn undelivered_answers(&self) -> &[DriverAnswer] {
         &self.undelivered
     }
 
-    pub fn poll_answer(&mut self) -> Option<(InputToken, Result<(), Refusal>)> {
+    pub fn poll_answer(&mut self) -> Option<DriverAnswer> {
         self.answers.pop_front()
     }
 

@@ -370,9 +370,10 @@ pub struct InstanceEnd {
 }
 
 /// The relation of an attempt to the previous one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptMode {
+    #[default]
     Fresh,
     /// The previous attempt failed, or the step was held.
     Again,

@@ -274,6 +274,9 @@ pub struct DecisionActor {
     pub roles: Vec<String>,
 }
 
+/// The name of the actor in decisions that a timeout makes.
+pub const TIMEOUT_ACTOR: &str = "system:timeout";
+
 /// A cost: tokens, and money in millionths of a dollar if known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

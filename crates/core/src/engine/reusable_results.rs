@@ -16,7 +16,7 @@ use super::{
     JournalBatch, JournalError, JournalRecord, RunState, StepAt, StepOutcome, apply, event::is_null,
 };
 use crate::{
-    ir::OutcomeEffect,
+    ir::{OutcomeEffect, is_default},
     plan::{ContentHash, Plan},
     time::Timestamp,
 };
@@ -57,7 +57,7 @@ pub struct StepReused {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
     /// The number of attempts up to this end, over all iterations and visits.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub attempts: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
@@ -87,10 +87,6 @@ impl From<ReusedResult> for Event {
             ReusedResult::Step(step) => Event::StepReused(step),
         }
     }
-}
-
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 /// The results read so far. It is fed every row of a run in order.
@@ -148,24 +144,13 @@ impl ReusableResults {
     /// Reads the next row.
     pub fn read_batch(&mut self, batch: &JournalBatch) -> Result<(), JournalError> {
         batch.check(self.state.events, self.chain)?;
-        if batch.seq == 0 && !self.matches_plan(batch) {
-            return Err(JournalError::OtherPlan);
-        }
+        batch.check_definition(self.plan.definition.hash())?;
         for JournalRecord { at, event } in &batch.records {
             apply(&self.plan, &mut self.state, *at, event);
             self.note_event(event);
         }
         self.chain = batch.chain;
         Ok(())
-    }
-
-    fn matches_plan(&self, batch: &JournalBatch) -> bool {
-        let first = batch.records.first().map(|record| &record.event);
-        let ours = self.plan.definition.hash();
-        match first {
-            Some(Event::RunStarted { definition, .. }) => *definition == ours,
-            first => matches!(first, Some(Event::Quarantined { .. })),
-        }
     }
 
     fn note_event(&mut self, event: &Event) {

@@ -1,15 +1,16 @@
-//! The environment of expressions: the names visible from a scope instance, looked up in the state.
+//! The environment of expressions: the names visible from a scope instance, looked up in the state; and hooks with
+//! their expressions evaluated in it.
 
 use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::{InstanceIx, InstancePart, RunStart, StepAt, state::RunState};
 use crate::{
-    expr::{ExprEnv, ReferenceRoot, RootLookup, StepProperty as Of},
-    ir::StepKindSpec,
+    engine::{ExecutionError, InstanceIx, InstancePart, RunStart, StepAt, code, state::RunState},
+    expr::{Expr, ExprEnv, ReferenceRoot, RootLookup, StepProperty as Of},
+    ir::{HookAction, StepKindSpec},
     plan::Plan,
-    time::Timestamp,
+    time::{Timestamp, format_utc},
 };
 
 /// The environment of one instance.
@@ -53,7 +54,7 @@ fn to_lookup(value: &Value) -> RootLookup<'_> {
 }
 
 impl<'a> ScopeEnv<'a> {
-    pub fn new(plan: &'a Plan, state: &'a RunState, instance: InstanceIx) -> ScopeEnv<'a> {
+    pub(super) fn new(plan: &'a Plan, state: &'a RunState, instance: InstanceIx) -> ScopeEnv<'a> {
         ScopeEnv { plan, state, instance, own: None, before: None }
     }
 
@@ -154,53 +155,85 @@ pub(super) fn build_workflow_value(plan: &Plan, scope: crate::plan::ScopeIx) -> 
     })
 }
 
-/// Formats a time in UTC (RFC 3339), to the second.
-pub fn format_utc(time: Timestamp) -> String {
-    let seconds = time.0.div_euclid(1_000);
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day) = date_from_days(days);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3_600, second / 60 % 60, second % 60)
+/// A hook action whose expressions are evaluated.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EvaluatedHook {
+    Notify { channel: String, message: Option<Value> },
+    Run { program: String, arguments: Vec<Value> },
 }
 
-/// Returns the date that is this many days after 1970-01-01. Years are counted from March, so that the leap day is the
-/// last day of a year.
-fn date_from_days(days: i64) -> (i64, i64, i64) {
-    let days = days.saturating_add(719_468);
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+/// Evaluates the hook with this number, in the environment of the root instance. Returns `None` if the workflow has no
+/// such hook, or if the run has not started.
+pub fn evaluate_hook(plan: &Plan, state: &RunState, number: u32) -> Option<Result<EvaluatedHook, ExecutionError>> {
+    let hooks = &plan.definition.root().workflow.hooks;
+    let hook = hooks.get(usize::try_from(number).ok()?)?;
+    state.instances.first()?;
+    let env = ScopeEnv::new(plan, state, InstanceIx::ROOT);
+    let eval = |expr: &Expr| {
+        expr.eval(&env).map_err(|error| ExecutionError::invalid(code::EXPRESSION, format!("its arguments: {error}")))
+    };
+    Some(match &hook.action {
+        HookAction::Notify { channel, message } => message
+            .as_ref()
+            .map(eval)
+            .transpose()
+            .map(|message| EvaluatedHook::Notify { channel: channel.clone(), message }),
+        HookAction::Run { program, arguments } => arguments
+            .iter()
+            .map(eval)
+            .collect::<Result<_, _>>()
+            .map(|arguments| EvaluatedHook::Run { program: program.clone(), arguments }),
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::{
+        engine::{Driver, InputToken, RunInput, RunStart, TimedInput},
+        expr::swdl,
+        ids::{RunId, StepId, WorkflowId},
+        ir::{HookTiming, ScopeShape, Step, StepKindSpec, StepScope, WorkSpec, WorkerSpec, Workflow, WorkflowHook},
+        plan::check_workflow,
+        time::Timestamp,
+    };
+    use serde_json::json;
+    use std::sync::Arc;
+
     use super::*;
 
+    fn begun(actions: Vec<HookAction>) -> Driver {
+        let script = WorkerSpec::Script { text: "true".into(), capabilities: Vec::new() };
+        let step = Step::new(StepId::new("one").unwrap(), StepKindSpec::Work(Box::new(WorkSpec::new(script))));
+        let mut workflow = Workflow::new(WorkflowId::new("w").unwrap(), StepScope::new(ScopeShape::Graph, vec![step]));
+        workflow.hooks = actions.into_iter().map(|action| WorkflowHook { when: HookTiming::Start, action }).collect();
+        let definition = check_workflow(Arc::new(workflow), &()).definition.unwrap();
+        let mut driver = Driver::new(definition.bind(json!({"who": "a b"})).unwrap());
+        let start = RunStart::new(RunId::new("r1").unwrap());
+        let input = RunInput::Start(Box::new(start));
+        driver.push_input(InputToken(1), TimedInput { at: Timestamp(0), grant: 0, input });
+        driver.poll_append().unwrap();
+        driver
+    }
+
+    fn filled(text: &str) -> Expr {
+        swdl::parse_template(text, swdl::SwdlExprScope::Stage).unwrap()
+    }
+
     #[test]
-    fn times_read_as_dates() {
-        assert_eq!(format_utc(Timestamp(0)), "1970-01-01T00:00:00Z");
-        assert_eq!(format_utc(Timestamp(951_782_399_999)), "2000-02-28T23:59:59Z");
-        assert_eq!(format_utc(Timestamp(951_782_400_000)), "2000-02-29T00:00:00Z");
-        assert_eq!(format_utc(Timestamp(2_147_483_648_000)), "2038-01-19T03:14:08Z");
-        assert_eq!(format_utc(Timestamp(-1)), "1969-12-31T23:59:59Z");
-        // Leap days, years without one, and the ends of centuries and eras.
-        for (time, text) in [
-            (-2203977600000, "1900-02-28T00:00:00Z"),
-            (-2203891200000, "1900-03-01T00:00:00Z"),
-            (68169600000, "1972-02-29T00:00:00Z"),
-            (978220800000, "2000-12-31T00:00:00Z"),
-            (4107456000000, "2100-02-28T00:00:00Z"),
-            (4107542400000, "2100-03-01T00:00:00Z"),
-            (-11644473600000, "1601-01-01T00:00:00Z"),
-            (13569379200000, "2399-12-31T00:00:00Z"),
-            (13574563200000, "2400-02-29T00:00:00Z"),
-            (13601088000000, "2401-01-01T00:00:00Z"),
-        ] {
-            assert_eq!(format_utc(Timestamp(time)), text);
-        }
+    fn arguments_are_worked_out_and_the_program_is_as_it_is_written() {
+        let run = HookAction::Run {
+            program: "note".into(),
+            arguments: vec![filled("for ${{ parameters.who }}"), filled("${{ run.id }}")],
+        };
+        let notify = HookAction::Notify { channel: "chat".into(), message: Some(filled("${{ workflow.id }}")) };
+        let driver = begun(vec![run, notify]);
+        let hooked = |n| evaluate_hook(driver.plan(), driver.state(), n);
+        assert_eq!(
+            hooked(0),
+            Some(Ok(EvaluatedHook::Run { program: "note".into(), arguments: vec![json!("for a b"), json!("r1")] }))
+        );
+        assert_eq!(hooked(1), Some(Ok(EvaluatedHook::Notify { channel: "chat".into(), message: Some(json!("w")) })));
+        assert_eq!(hooked(2), None);
+        assert_eq!(evaluate_hook(driver.plan(), &RunState::new(), 0), None, "it has not begun");
     }
 }

@@ -7,63 +7,46 @@ use serde::{Deserialize, Serialize};
 
 use super::{RunInput, RunPhase};
 
-/// The phase of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StepPhase {
-    /// Not reached.
-    Pending,
-    /// Waits for a slot or a worker.
-    Ready,
-    /// Held until a person or a time releases it.
-    Held,
-    /// The main attempt is running.
-    Running,
-    /// The check is running.
-    Checking,
-    /// The summary is running.
-    Summing,
-    /// Waits until a retry is due.
-    Backoff,
-    /// An open gate.
-    Gated,
-    /// An open wait.
-    Waiting,
-    /// A composite with instances inside.
-    Inside,
-    /// Told to stop, but not yet reported as stopped.
-    Stopping,
-    /// A composite whose failed instances are undone before a retry.
-    Unwinding,
-    /// Ended.
-    Done,
-    /// Being undone.
-    Undoing,
-    Undone,
-    /// Could not be undone.
-    Stuck,
+listed_enum! {
+    /// The phase of a step.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum StepPhase {
+        /// Not reached.
+        Pending,
+        /// Waits for a slot or a worker.
+        Ready,
+        /// Held until a person or a time releases it.
+        Held,
+        /// The main attempt is running.
+        Running,
+        /// The check is running.
+        Checking,
+        /// The summary is running.
+        Summing,
+        /// Waits until a retry is due.
+        Backoff,
+        /// An open gate.
+        Gated,
+        /// An open wait.
+        Waiting,
+        /// A composite with instances inside.
+        Inside,
+        /// Told to stop, but not yet reported as stopped.
+        Stopping,
+        /// A composite whose failed instances are undone before a retry.
+        Unwinding,
+        /// Ended.
+        Done,
+        /// Being undone.
+        Undoing,
+        Undone,
+        /// Could not be undone.
+        Stuck,
+    }
 }
 
 impl StepPhase {
-    pub const ALL: [StepPhase; 16] = [
-        StepPhase::Pending,
-        StepPhase::Ready,
-        StepPhase::Held,
-        StepPhase::Running,
-        StepPhase::Checking,
-        StepPhase::Summing,
-        StepPhase::Backoff,
-        StepPhase::Gated,
-        StepPhase::Waiting,
-        StepPhase::Inside,
-        StepPhase::Stopping,
-        StepPhase::Unwinding,
-        StepPhase::Done,
-        StepPhase::Undoing,
-        StepPhase::Undone,
-        StepPhase::Stuck,
-    ];
-
     /// True if the step has arrived and has not ended.
     pub fn is_live(self) -> bool {
         !matches!(
@@ -100,57 +83,38 @@ pub fn can_follow(from: StepPhase, to: StepPhase) -> bool {
     }
 }
 
-/// Inputs as seen by a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TransitionInput {
-    /// The attempt in flight succeeded, or a check reported its finding.
-    Succeeded,
-    Failed,
-    TimedOut,
-    Stopped,
-    Interrupted,
-    Blocked,
-    /// Another agent takes over the attempt.
-    HandedOver,
-    /// An attempt of this step ended that is not in flight.
-    Late,
-    /// Its waitpoint was answered; if none is open, one that it had.
-    Approved,
-    Rejected,
-    /// A signal addressed to this step.
-    Signalled,
-    /// The host holds it.
-    Held,
-    /// Time passed; a deadline of this step may be due.
-    Woken,
-    /// The run is cancelled.
-    Cancelled,
-    /// Workers are available.
-    Granted,
-    /// The host restarted after a crash.
-    Recovered,
-}
-
-impl TransitionInput {
-    pub const ALL: [TransitionInput; 16] = [
-        TransitionInput::Succeeded,
-        TransitionInput::Failed,
-        TransitionInput::TimedOut,
-        TransitionInput::Stopped,
-        TransitionInput::Interrupted,
-        TransitionInput::Blocked,
-        TransitionInput::HandedOver,
-        TransitionInput::Late,
-        TransitionInput::Approved,
-        TransitionInput::Rejected,
-        TransitionInput::Signalled,
-        TransitionInput::Held,
-        TransitionInput::Woken,
-        TransitionInput::Cancelled,
-        TransitionInput::Granted,
-        TransitionInput::Recovered,
-    ];
+listed_enum! {
+    /// Inputs as seen by a step.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum TransitionInput {
+        /// The attempt in flight succeeded, or a check reported its finding.
+        Succeeded,
+        Failed,
+        TimedOut,
+        Stopped,
+        Interrupted,
+        Blocked,
+        /// Another agent takes over the attempt.
+        HandedOver,
+        /// An attempt of this step ended that is not in flight.
+        Late,
+        /// Its waitpoint was answered; if none is open, one that it had.
+        Approved,
+        Rejected,
+        /// A signal addressed to this step.
+        Signalled,
+        /// The host holds it.
+        Held,
+        /// Time passed; a deadline of this step may be due.
+        Woken,
+        /// The run is cancelled.
+        Cancelled,
+        /// Workers are available.
+        Granted,
+        /// The host restarted after a crash.
+        Recovered,
+    }
 }
 
 /// The effect of an input on a step.
@@ -168,175 +132,117 @@ pub enum TransitionRule {
 ///
 /// An input that is not addressed to one step reaches all of them: it can end some, and others arrive or are stopped as
 /// a consequence.
-pub fn step_transition(phase: StepPhase, told: TransitionInput) -> TransitionRule {
+pub fn step_transition(phase: StepPhase, input: TransitionInput) -> TransitionRule {
     use StepPhase::{
         Backoff, Checking, Done, Gated, Held, Inside, Pending, Ready, Running, Stopping, Stuck, Summing, Undoing,
         Undone, Unwinding, Waiting,
     };
+    use TransitionInput as I;
     use TransitionRule::{Refused, To, Unsayable};
-    match (phase, told) {
+    match (phase, input) {
         // The attempt in flight ended.
-        (Running, TransitionInput::Succeeded) => To(&[Done, Ready, Backoff, Held]),
-        (Checking, TransitionInput::Succeeded) => To(&[Done, Ready, Held]),
-        (Running | Checking, TransitionInput::Failed | TransitionInput::TimedOut | TransitionInput::Stopped) => {
-            To(&[Backoff, Held, Done])
-        }
-        (Running | Checking, TransitionInput::Blocked) => To(&[Held]),
-        (Running | Checking, TransitionInput::HandedOver) => To(&[Ready]),
-        (Running, TransitionInput::Interrupted) => To(&[Ready, Held, Backoff, Done]),
-        (Checking | Summing, TransitionInput::Interrupted) => To(&[Ready, Held]),
-        (
-            Summing,
-            TransitionInput::Succeeded
-            | TransitionInput::Failed
-            | TransitionInput::TimedOut
-            | TransitionInput::Stopped
-            | TransitionInput::Blocked
-            | TransitionInput::HandedOver,
-        ) => To(&[Done]),
+        (Running, I::Succeeded) => To(&[Done, Ready, Backoff, Held]),
+        (Checking, I::Succeeded) => To(&[Done, Ready, Held]),
+        (Running | Checking, I::Failed | I::TimedOut | I::Stopped) => To(&[Backoff, Held, Done]),
+        (Running | Checking, I::Blocked) => To(&[Held]),
+        (Running | Checking, I::HandedOver) => To(&[Ready]),
+        (Running, I::Interrupted) => To(&[Ready, Held, Backoff, Done]),
+        (Checking | Summing, I::Interrupted) => To(&[Ready, Held]),
+        (Summing, I::Succeeded | I::Failed | I::TimedOut | I::Stopped | I::Blocked | I::HandedOver) => To(&[Done]),
         (
             Stopping,
-            TransitionInput::Succeeded
-            | TransitionInput::Failed
-            | TransitionInput::TimedOut
-            | TransitionInput::Stopped
-            | TransitionInput::Interrupted
-            | TransitionInput::Blocked
-            | TransitionInput::HandedOver,
+            I::Succeeded | I::Failed | I::TimedOut | I::Stopped | I::Interrupted | I::Blocked | I::HandedOver,
         ) => To(&[Done]),
         // The walk may continue with another visit of the same step.
-        (Undoing, TransitionInput::Succeeded) => To(&[Undone, Undoing, Stuck, Done]),
-        (
-            Undoing,
-            TransitionInput::Failed
-            | TransitionInput::TimedOut
-            | TransitionInput::Stopped
-            | TransitionInput::Interrupted
-            | TransitionInput::Blocked
-            | TransitionInput::HandedOver,
-        ) => To(&[Undoing, Stuck, Done]),
+        (Undoing, I::Succeeded) => To(&[Undone, Undoing, Stuck, Done]),
+        (Undoing, I::Failed | I::TimedOut | I::Stopped | I::Interrupted | I::Blocked | I::HandedOver) => {
+            To(&[Undoing, Stuck, Done])
+        }
         (
             Pending | Ready | Held | Backoff | Gated | Waiting | Inside | Unwinding | Done | Undone | Stuck,
-            TransitionInput::Succeeded
-            | TransitionInput::Failed
-            | TransitionInput::TimedOut
-            | TransitionInput::Stopped
-            | TransitionInput::Interrupted
-            | TransitionInput::Blocked
-            | TransitionInput::HandedOver,
+            I::Succeeded | I::Failed | I::TimedOut | I::Stopped | I::Interrupted | I::Blocked | I::HandedOver,
         ) => Unsayable,
 
         // The result of an attempt that has ended is refused.
-        (_, TransitionInput::Late) => Refused,
+        (_, I::Late) => Refused,
 
         // A decision is accepted only at an open waitpoint. One of several approvals leaves it open.
-        (Held, TransitionInput::Approved) => To(&[Ready, Held]),
-        (Held, TransitionInput::Rejected) => To(&[Done]),
-        (Gated, TransitionInput::Approved) => To(&[Done, Gated]),
-        (Gated, TransitionInput::Rejected) => To(&[Done]),
-        (_, TransitionInput::Approved | TransitionInput::Rejected) => Refused,
-        (Waiting, TransitionInput::Signalled) => To(&[Done]),
-        (_, TransitionInput::Signalled) => Refused,
+        (Held, I::Approved) => To(&[Ready, Held]),
+        (Held, I::Rejected) => To(&[Done]),
+        (Gated, I::Approved) => To(&[Done, Gated]),
+        (Gated, I::Rejected) => To(&[Done]),
+        (_, I::Approved | I::Rejected) => Refused,
+        (Waiting, I::Signalled) => To(&[Done]),
+        (_, I::Signalled) => Refused,
 
         // The host can hold only a step that has not started.
-        (Ready, TransitionInput::Held) => To(&[Held]),
-        (_, TransitionInput::Held) => Refused,
+        (Ready, I::Held) => To(&[Held]),
+        (_, I::Held) => Refused,
 
         // A cancelled run stops running steps and ends waiting ones.
-        (Pending, TransitionInput::Cancelled) => To(&[Pending]),
-        (Ready, TransitionInput::Cancelled) => To(&[Pending, Done]),
-        (Held | Backoff | Gated | Waiting, TransitionInput::Cancelled) => To(&[Done]),
-        (Running | Checking | Summing | Stopping, TransitionInput::Cancelled) => To(&[Stopping]),
-        (Inside, TransitionInput::Cancelled) => To(&[Inside, Done]),
-        (Unwinding, TransitionInput::Cancelled) => To(&[Unwinding, Done]),
-        (Done, TransitionInput::Cancelled) => To(&[Done, Undoing]),
-        (Undoing, TransitionInput::Cancelled) => To(&[Undoing, Stuck, Done]),
-        (Undone, TransitionInput::Cancelled) => To(&[Undone, Undoing]),
-        (Stuck, TransitionInput::Cancelled) => To(&[Stuck]),
+        (Pending, I::Cancelled) => To(&[Pending]),
+        (Ready, I::Cancelled) => To(&[Pending, Done]),
+        (Held | Backoff | Gated | Waiting, I::Cancelled) => To(&[Done]),
+        (Running | Checking | Summing | Stopping, I::Cancelled) => To(&[Stopping]),
+        (Inside, I::Cancelled) => To(&[Inside, Done]),
+        (Unwinding, I::Cancelled) => To(&[Unwinding, Done]),
+        (Done, I::Cancelled) => To(&[Done, Undoing]),
+        (Undoing, I::Cancelled) => To(&[Undoing, Stuck, Done]),
+        (Undone, I::Cancelled) => To(&[Undone, Undoing]),
+        (Stuck, I::Cancelled) => To(&[Stuck]),
 
         // After a crash no attempt is in flight.
-        (Running, TransitionInput::Recovered) => To(&[Ready, Held, Backoff, Done, Stopping]),
-        (Checking | Summing, TransitionInput::Recovered) => To(&[Ready, Held, Stopping]),
-        (Stopping, TransitionInput::Recovered) => To(&[Done]),
+        (Running, I::Recovered) => To(&[Ready, Held, Backoff, Done, Stopping]),
+        (Checking | Summing, I::Recovered) => To(&[Ready, Held, Stopping]),
+        (Stopping, I::Recovered) => To(&[Done]),
 
         // Transitions caused by time and available workers, and their consequences.
-        (Pending, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
-            To(&[Pending, Ready, Held, Gated, Waiting, Done])
-        }
-        (Ready, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
+        (Pending, I::Woken | I::Granted | I::Recovered) => To(&[Pending, Ready, Held, Gated, Waiting, Done]),
+        (Ready, I::Woken | I::Granted | I::Recovered) => {
             To(&[Ready, Running, Checking, Summing, Inside, Held, Pending, Done])
         }
-        (Held, TransitionInput::Woken) => To(&[Held, Ready, Done]),
-        (Backoff, TransitionInput::Woken) => To(&[Backoff, Ready, Done]),
-        (Held, TransitionInput::Granted | TransitionInput::Recovered) => To(&[Held, Done]),
-        (Backoff, TransitionInput::Granted | TransitionInput::Recovered) => To(&[Backoff, Done]),
-        (Gated, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => To(&[Gated, Done]),
-        (Waiting, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
-            To(&[Waiting, Done])
-        }
-        (Running, TransitionInput::Woken | TransitionInput::Granted) => To(&[Running, Stopping]),
-        (Checking, TransitionInput::Woken | TransitionInput::Granted) => To(&[Checking, Stopping]),
-        (Summing, TransitionInput::Woken | TransitionInput::Granted) => To(&[Summing, Stopping]),
-        (Stopping, TransitionInput::Woken | TransitionInput::Granted) => To(&[Stopping]),
-        (Inside, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
-            To(&[Inside, Backoff, Unwinding, Done])
-        }
-        (Unwinding, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
-            To(&[Unwinding, Done])
-        }
-        (Done, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
-            To(&[Done, Ready, Held, Gated, Waiting, Undoing])
-        }
-        (Undoing, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
-            To(&[Undoing, Stuck, Done])
-        }
-        (Undone, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
-            To(&[Undone, Undoing])
-        }
-        (Stuck, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
-            To(&[Stuck, Undoing])
-        }
+        (Held, I::Woken) => To(&[Held, Ready, Done]),
+        (Backoff, I::Woken) => To(&[Backoff, Ready, Done]),
+        (Held, I::Granted | I::Recovered) => To(&[Held, Done]),
+        (Backoff, I::Granted | I::Recovered) => To(&[Backoff, Done]),
+        (Gated, I::Woken | I::Granted | I::Recovered) => To(&[Gated, Done]),
+        (Waiting, I::Woken | I::Granted | I::Recovered) => To(&[Waiting, Done]),
+        (Running, I::Woken | I::Granted) => To(&[Running, Stopping]),
+        (Checking, I::Woken | I::Granted) => To(&[Checking, Stopping]),
+        (Summing, I::Woken | I::Granted) => To(&[Summing, Stopping]),
+        (Stopping, I::Woken | I::Granted) => To(&[Stopping]),
+        (Inside, I::Woken | I::Granted | I::Recovered) => To(&[Inside, Backoff, Unwinding, Done]),
+        (Unwinding, I::Woken | I::Granted | I::Recovered) => To(&[Unwinding, Done]),
+        (Done, I::Woken | I::Granted | I::Recovered) => To(&[Done, Ready, Held, Gated, Waiting, Undoing]),
+        (Undoing, I::Woken | I::Granted | I::Recovered) => To(&[Undoing, Stuck, Done]),
+        (Undone, I::Woken | I::Granted | I::Recovered) => To(&[Undone, Undoing]),
+        (Stuck, I::Woken | I::Granted | I::Recovered) => To(&[Stuck, Undoing]),
     }
 }
 
-/// The kinds of inputs of a run, without their contents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum InputKind {
-    Start,
-    Fork,
-    Recover,
-    Capacity,
-    Finished,
-    Decide,
-    Signal,
-    Hold,
-    Wake,
-    Cancel,
-    Published,
-    RetryUndo,
-    Tampered,
-    Break,
+listed_enum! {
+    /// The kinds of inputs of a run, without their contents.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum InputKind {
+        Start,
+        Fork,
+        Recover,
+        Capacity,
+        Finished,
+        Decide,
+        Signal,
+        Hold,
+        Wake,
+        Cancel,
+        Published,
+        RetryUndo,
+        Tampered,
+        Break,
+    }
 }
 
 impl InputKind {
-    pub const ALL: [InputKind; 14] = [
-        InputKind::Start,
-        InputKind::Fork,
-        InputKind::Recover,
-        InputKind::Capacity,
-        InputKind::Finished,
-        InputKind::Decide,
-        InputKind::Signal,
-        InputKind::Hold,
-        InputKind::Wake,
-        InputKind::Cancel,
-        InputKind::Published,
-        InputKind::RetryUndo,
-        InputKind::Tampered,
-        InputKind::Break,
-    ];
-
     pub fn from_input(input: &RunInput) -> InputKind {
         match input {
             RunInput::Start(_) => InputKind::Start,
@@ -359,9 +265,9 @@ impl InputKind {
 
 /// Returns the effect of an input on a run, by the phase of the run. `To` without a phase: accepted, or refused because
 /// of the contents of the input.
-pub fn run_transition(phase: RunPhase, asked: InputKind) -> TransitionRule {
+pub fn run_transition(phase: RunPhase, kind: InputKind) -> TransitionRule {
     use TransitionRule::{Refused, To};
-    match (phase, asked) {
+    match (phase, kind) {
         (RunPhase::Quarantined, _) => Refused,
         (_, InputKind::Break) => To(&[]),
         (RunPhase::New, InputKind::Start | InputKind::Fork) => To(&[]),

@@ -12,16 +12,16 @@
 
 use serde_json::Value;
 
-use super::ast::{Expr, ExprNode, ReferenceRoot, StepProperty};
-use super::bounds::MAX_SOURCE;
-use super::lex::ExprSpan;
-use super::lex::{DottedPath, ExprTokenKind};
-use super::lex::{ExprLexer, starts_name};
-use super::parse::{self, ExprDialect};
-use super::parse::{bad_path_error, build_reference, build_step_reference, unknown_name_error};
-use super::parse_error::{ExprParseError, ExprParseErrorKind};
-use super::template::OPEN;
-use super::value_reader::ExprValueReader;
+use super::{
+    ast::{Expr, ExprNode, ReferenceRoot, StepProperty},
+    lex::{DottedPath, ExprLexer, ExprSpan, ExprTokenKind, starts_name},
+    parse::{
+        ExprDialect, ExprParseError, ExprParseErrorKind, bad_path_error, build_reference, build_step_reference,
+        unknown_name_error,
+    },
+    template::{self, ExprValueReader, OPEN},
+};
+use crate::limits::EXPRESSION_BYTES;
 
 const NAMESPACES: &[&str] = &["$input", "$workflow.inputs", "$steps", "$item", "$index"];
 
@@ -30,9 +30,7 @@ const DIALECT: ExprDialect =
 
 /// Parses a `when` or a `while`.
 pub fn parse_condition(text: &str) -> Result<Expr, ExprParseError> {
-    let node = parse::parse_expression(text, (0, text.len()), DIALECT)?;
-    let span = node.span();
-    Expr::new(text.to_owned(), node).map_err(|error| ExprParseError::new(error, span))
+    template::parse_window(text, (0, text.len()), DIALECT)
 }
 
 /// Parses a step's `inputs`, a `result`, or any part of them.
@@ -62,7 +60,7 @@ fn parse_string(text: &str) -> Result<Expr, ExprParseError> {
 fn parse_path(text: &str, name: &str) -> Result<Expr, ExprParseError> {
     let all = ExprSpan::new(0, text.len());
     let not_one_path = || ExprParseError::new(ExprParseErrorKind::NotOnePath, all);
-    if text.len() > MAX_SOURCE {
+    if text.len() > EXPRESSION_BYTES {
         return Err(ExprParseError::new(ExprParseErrorKind::SourceTooLong(text.len()), all));
     }
     if !name.starts_with(starts_name) {

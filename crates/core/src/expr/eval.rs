@@ -1,19 +1,19 @@
-//! Owns the evaluation of a tree to a value. Evaluation is total: it returns a value or an error, in bounded time and
-//! memory, for any data.
-//!
-//! Also owns its interface to the environment, its errors, and its fuel. Text from data is data: it is never searched for expressions.
+//! Owns the evaluation of a tree to a value: the operators and functions, the interface to the environment, errors and
+//! fuel. Evaluation is total: it returns a value or an error, in bounded time and memory, for any data. Text from data
+//! is data: it is never searched for expressions. Does not convert between types.
 
 use std::{borrow::Cow, cmp::Ordering};
 
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::{
-    ast::{CompareOp, Expr, ExprNode, ReferenceRoot, StepProperty, TemplatePiece},
-    bounds::{FUEL, MAX_RESULT, MAX_VALUE_DEPTH},
-    lex::ExprSpan,
-    ops, pointer,
-    size::{JsonSize, measure_json, text_bytes},
+use crate::{
+    expr::{
+        ast::{self, CompareOp, Expr, ExprFunction, ExprNode, ReferenceRoot, StepProperty, TemplatePiece},
+        lex::{self, ExprSpan},
+        shape::{JsonSize, measure_json, text_bytes},
+    },
+    limits::{EXPRESSION_FUEL, EXPRESSION_RESULT, VALUE_DEPTH},
 };
 
 /// The source of the values of references.
@@ -41,18 +41,18 @@ impl Expr {
     /// Evaluates the expression to true if its value is truthy: not null, false, zero or empty.
     pub fn eval_bool(&self, env: &dyn ExprEnv) -> Result<bool, EvalError> {
         let mut machine = ExprEvaluator { env, meter: FuelMeter::new() };
-        Ok(ops::is_truthy(&*machine.eval_node(self.node())?))
+        Ok(is_truthy(&*machine.eval_node(self.node())?))
     }
 }
 
 /// One evaluation. Its recursion is bounded because every [`Expr`] is.
-pub(super) struct ExprEvaluator<'e> {
+struct ExprEvaluator<'e> {
     env: &'e dyn ExprEnv,
     pub meter: FuelMeter,
 }
 
 /// A value that is borrowed until a result is built from it.
-pub(super) type EvalValue<'e> = Cow<'e, Value>;
+type EvalValue<'e> = Cow<'e, Value>;
 
 impl<'e> ExprEvaluator<'e> {
     /// Returns a finished value and its size. Each part is measured once, however deep it ends up.
@@ -69,7 +69,7 @@ impl<'e> ExprEvaluator<'e> {
             }
             node => {
                 let value = self.eval_node(node)?;
-                let size = measure_json(&value, MAX_RESULT);
+                let size = measure_json(&value, EXPRESSION_RESULT);
                 let size = size.ok_or_else(|| EvalError::new(EvalErrorKind::TooLarge, span))?;
                 check_size(size, span)?;
                 (value.into_owned(), size)
@@ -102,7 +102,7 @@ impl<'e> ExprEvaluator<'e> {
         Ok((Value::Array(made), JsonSize { depth: size.depth + 1, ..size }))
     }
 
-    pub fn eval_node(&mut self, node: &'e ExprNode) -> Result<EvalValue<'e>, EvalError> {
+    fn eval_node(&mut self, node: &'e ExprNode) -> Result<EvalValue<'e>, EvalError> {
         let span = node.span();
         self.charge_visit(span)?;
         match node {
@@ -110,15 +110,15 @@ impl<'e> ExprEvaluator<'e> {
             ExprNode::Ref { root, path, lenient_outputs, .. } => {
                 self.eval_reference(root, path, *lenient_outputs, span)
             }
-            ExprNode::Not { of, .. } => Ok(bool_value(!ops::is_truthy(&*self.eval_node(of)?))),
+            ExprNode::Not { of, .. } => Ok(bool_value(!is_truthy(&*self.eval_node(of)?))),
             ExprNode::And { of, .. } => self.eval_logical(of, false),
             ExprNode::Or { of, .. } => self.eval_logical(of, true),
             ExprNode::Compare { by, left, right, .. } => self.eval_comparison(*by, left, right, span),
             ExprNode::Cond { test, then, otherwise, .. } => {
-                let holds = ops::is_truthy(&*self.eval_node(test)?);
+                let holds = is_truthy(&*self.eval_node(test)?);
                 self.eval_node(if holds { then } else { otherwise })
             }
-            ExprNode::Call { function, args, .. } => ops::eval_call(self, *function, args, span),
+            ExprNode::Call { function, args, .. } => eval_call(self, *function, args, span),
             ExprNode::Template { pieces, .. } => self.eval_template(pieces, span),
             ExprNode::Object { fields, .. } => Ok(Cow::Owned(self.eval_object(fields, span)?.0)),
             ExprNode::Array { items, .. } => Ok(Cow::Owned(self.eval_array(items, span)?.0)),
@@ -144,9 +144,9 @@ impl<'e> ExprEvaluator<'e> {
         let outputs = if lenient && found.get("outputs").is_some() { Some("outputs") } else { None };
         let mut names = outputs.into_iter().chain(path.iter().map(String::as_str));
         let reached = match found {
-            Cow::Borrowed(value) => names.try_fold(value, ops::get_member).map(Cow::Borrowed),
+            Cow::Borrowed(value) => names.try_fold(value, get_member).map(Cow::Borrowed),
             Cow::Owned(mut value) => {
-                names.try_fold(&mut value, |value, name| ops::get_member_mut(value, name)).map(|v| Cow::Owned(v.take()))
+                names.try_fold(&mut value, |value, name| get_member_mut(value, name)).map(|v| Cow::Owned(v.take()))
             }
         };
         Ok(reached.unwrap_or(Cow::Owned(Value::Null)))
@@ -157,7 +157,7 @@ impl<'e> ExprEvaluator<'e> {
         let mut value = bool_value(!wanted);
         for operand in of {
             value = self.eval_node(operand)?;
-            if ops::is_truthy(&value) == wanted {
+            if is_truthy(&value) == wanted {
                 break;
             }
         }
@@ -175,10 +175,10 @@ impl<'e> ExprEvaluator<'e> {
         let dry = |dry| out_of_fuel(dry, span);
         let order = match by {
             CompareOp::Eq | CompareOp::Ne => {
-                let same = ops::are_equal(&left, &right, &mut self.meter).map_err(dry)?;
+                let same = are_equal(&left, &right, &mut self.meter).map_err(dry)?;
                 return Ok(bool_value(same == (by == CompareOp::Eq)));
             }
-            _ => ops::order_values(&left, &right, &mut self.meter).map_err(dry)?,
+            _ => order_values(&left, &right, &mut self.meter).map_err(dry)?,
         };
         let Some(order) = order else {
             let (left, right) = (type_name(&left), type_name(&right));
@@ -200,7 +200,7 @@ impl<'e> ExprEvaluator<'e> {
                 TemplatePiece::Node(node) => (self.eval_to_text(node)?, node.span()),
             };
             self.meter.spend_bytes(words.len()).map_err(|dry| out_of_fuel(dry, span))?;
-            if text.len() + words.len() > MAX_RESULT {
+            if text.len() + words.len() > EXPRESSION_RESULT {
                 return Err(EvalError::new(EvalErrorKind::TooLarge, span));
             }
             text.push_str(&words);
@@ -220,9 +220,9 @@ impl<'e> ExprEvaluator<'e> {
 }
 
 /// Returns compact JSON, after checking that it fits and charging for it.
-pub(super) fn write_json(value: &Value, meter: &mut FuelMeter, span: ExprSpan) -> Result<String, EvalError> {
+fn write_json(value: &Value, meter: &mut FuelMeter, span: ExprSpan) -> Result<String, EvalError> {
     let too_large = || EvalError::new(EvalErrorKind::TooLarge, span);
-    let size = measure_json(value, MAX_RESULT).ok_or_else(too_large)?;
+    let size = measure_json(value, EXPRESSION_RESULT).ok_or_else(too_large)?;
     check_size(size, span)?;
     meter
         .spend_bytes(size.bytes)
@@ -233,8 +233,8 @@ pub(super) fn write_json(value: &Value, meter: &mut FuelMeter, span: ExprSpan) -
 
 fn check_size(size: JsonSize, span: ExprSpan) -> Result<(), EvalError> {
     let kind = match size {
-        JsonSize { bytes, .. } if bytes > MAX_RESULT => EvalErrorKind::TooLarge,
-        JsonSize { depth, .. } if depth > MAX_VALUE_DEPTH => EvalErrorKind::TooDeep,
+        JsonSize { bytes, .. } if bytes > EXPRESSION_RESULT => EvalErrorKind::TooLarge,
+        JsonSize { depth, .. } if depth > VALUE_DEPTH => EvalErrorKind::TooDeep,
         _ => return Ok(()),
     };
     Err(EvalError::new(kind, span))
@@ -251,11 +251,11 @@ fn grow_size(size: JsonSize, member: JsonSize, around: usize, span: ExprSpan) ->
     Ok(grown)
 }
 
-pub(super) fn bool_value<'e>(truth: bool) -> EvalValue<'e> {
+fn bool_value<'e>(truth: bool) -> EvalValue<'e> {
     Cow::Owned(Value::Bool(truth))
 }
 
-pub(super) fn out_of_fuel(_: FuelExhausted, span: ExprSpan) -> EvalError {
+fn out_of_fuel(_: FuelExhausted, span: ExprSpan) -> EvalError {
     EvalError::new(EvalErrorKind::OutOfFuel, span)
 }
 
@@ -280,22 +280,22 @@ pub enum EvalErrorKind {
     WrongArgument { function: &'static str, takes: &'static str, given: &'static str },
     #[error("`fromJSON` was given text that is not JSON: {0}")]
     BadJson(String),
-    #[error("the value is larger than {MAX_RESULT} bytes")]
+    #[error("the value is larger than {EXPRESSION_RESULT} bytes")]
     TooLarge,
-    #[error("the value nests more than {MAX_VALUE_DEPTH} deep")]
+    #[error("the value nests more than {VALUE_DEPTH} deep")]
     TooDeep,
-    #[error("the evaluation takes more than {FUEL} steps")]
+    #[error("the evaluation takes more than {EXPRESSION_FUEL} steps")]
     OutOfFuel,
 }
 
 impl EvalError {
-    pub(super) fn new(kind: EvalErrorKind, span: ExprSpan) -> Self {
+    fn new(kind: EvalErrorKind, span: ExprSpan) -> Self {
         EvalError { kind, span, at: String::new() }
     }
 
     /// Returns the same error with `segment` prepended to its pointer.
-    pub(super) fn prefix_pointer(mut self, segment: &str) -> Self {
-        self.at = pointer::prepend_segment(segment, &self.at);
+    fn prefix_pointer(mut self, segment: &str) -> Self {
+        self.at = ast::prepend_segment(segment, &self.at);
         self
     }
 
@@ -306,7 +306,7 @@ impl EvalError {
 }
 
 /// Returns the type of a value, as messages name it.
-pub(super) fn type_name(value: &Value) -> &'static str {
+fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
@@ -348,16 +348,16 @@ const ELEMENT: u64 = 16;
 
 /// No fuel is left.
 #[derive(Debug, PartialEq)]
-pub(super) struct FuelExhausted;
+struct FuelExhausted;
 
 #[derive(Debug)]
-pub(super) struct FuelMeter {
+struct FuelMeter {
     left: u64,
 }
 
 impl FuelMeter {
-    pub fn new() -> Self {
-        FuelMeter { left: FUEL * UNIT }
+    pub(crate) fn new() -> Self {
+        FuelMeter { left: EXPRESSION_FUEL * UNIT }
     }
 
     fn spend(&mut self, cost: u64) -> Result<(), FuelExhausted> {
@@ -366,19 +366,191 @@ impl FuelMeter {
     }
 
     /// Charges for one node of the tree.
-    pub fn spend_node(&mut self) -> Result<(), FuelExhausted> {
+    fn spend_node(&mut self) -> Result<(), FuelExhausted> {
         self.spend(UNIT)
     }
 
     /// Charges for reading or writing this many bytes of text: one unit for 256 bytes.
-    pub fn spend_bytes(&mut self, n: usize) -> Result<(), FuelExhausted> {
+    fn spend_bytes(&mut self, n: usize) -> Result<(), FuelExhausted> {
         self.spend(n as u64)
     }
 
     /// Charges for visiting this many values.
-    pub fn spend_elements(&mut self, n: usize) -> Result<(), FuelExhausted> {
+    fn spend_elements(&mut self, n: usize) -> Result<(), FuelExhausted> {
         self.spend(ELEMENT.saturating_mul(n as u64))
     }
+}
+
+/// True unless the value is null, false, zero or empty.
+fn is_truthy(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(b) => *b,
+        Value::Number(n) => !lex::is_zero(n),
+        Value::String(s) => !s.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+    }
+}
+
+/// True if two values are equal: numbers by value, objects in any order of keys.
+fn are_equal(a: &Value, b: &Value, meter: &mut FuelMeter) -> Result<bool, FuelExhausted> {
+    let mut todo = vec![(a, b)];
+    meter.spend_elements(1)?;
+    while let Some(pair) = todo.pop() {
+        let same = match pair {
+            (Value::Number(a), Value::Number(b)) => lex::compare_numbers(a, b) == Ordering::Equal,
+            (Value::String(a), Value::String(b)) => {
+                meter.spend_bytes(a.len().min(b.len()))?;
+                a == b
+            }
+            (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+                // Charged before they are paired, which takes memory.
+                meter.spend_elements(a.len())?;
+                todo.extend(a.iter().zip(b));
+                true
+            }
+            (Value::Object(a), Value::Object(b)) if a.len() == b.len() => {
+                meter.spend_elements(a.len())?;
+                pair_fields(a, b, &mut todo, meter)?
+            }
+            (Value::Array(_), Value::Array(_)) | (Value::Object(_), Value::Object(_)) => false,
+            (a, b) => a == b,
+        };
+        if !same {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Pairs the fields of two objects. Returns false if one has a key that the other lacks.
+fn pair_fields<'a>(
+    a: &'a Map<String, Value>,
+    b: &'a Map<String, Value>,
+    todo: &mut Vec<(&'a Value, &'a Value)>,
+    meter: &mut FuelMeter,
+) -> Result<bool, FuelExhausted> {
+    for (key, value) in a {
+        meter.spend_bytes(key.len())?;
+        match b.get(key) {
+            Some(other) => todo.push((value, other)),
+            None => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// Returns the order of two numbers, or of two strings by their characters; none for anything else.
+fn order_values(a: &Value, b: &Value, meter: &mut FuelMeter) -> Result<Option<Ordering>, FuelExhausted> {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => Ok(Some(lex::compare_numbers(a, b))),
+        (Value::String(a), Value::String(b)) => {
+            meter.spend_bytes(a.len().min(b.len()))?;
+            Ok(Some(a.cmp(b)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Returns the member for one more name of a path: a field, or an element if the name is decimal.
+fn get_member<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
+    match value {
+        Value::Object(fields) => fields.get(name),
+        Value::Array(items) => items.get(parse_index(name)?),
+        _ => None,
+    }
+}
+
+/// Like [`get_member`], but mutable, so that the value can be taken.
+fn get_member_mut<'v>(value: &'v mut Value, name: &str) -> Option<&'v mut Value> {
+    match value {
+        Value::Object(fields) => fields.get_mut(name),
+        Value::Array(items) => items.get_mut(parse_index(name)?),
+        _ => None,
+    }
+}
+
+/// Parses a name as an array index as in JSON pointers: digits without a needless leading zero.
+pub(super) fn parse_index(name: &str) -> Option<usize> {
+    let plain = name.bytes().all(|b| b.is_ascii_digit()) && (name == "0" || !name.starts_with('0'));
+    name.parse().ok().filter(|_| plain)
+}
+
+/// Evaluates the arguments, then the call. `span` is the span of the whole call.
+fn eval_call<'e>(
+    machine: &mut ExprEvaluator<'e>,
+    function: ExprFunction,
+    args: &'e [ExprNode],
+    span: ExprSpan,
+) -> Result<EvalValue<'e>, EvalError> {
+    let mut values = Vec::with_capacity(args.len());
+    for arg in args {
+        values.push(machine.eval_node(arg)?);
+    }
+    let meter = &mut machine.meter;
+    let wrong = |place: usize, takes| {
+        let given = values.get(place).map_or("nothing", |value| type_name(value));
+        let kind = EvalErrorKind::WrongArgument { function: function.name(), takes, given };
+        EvalError::new(kind, args.get(place).map_or(span, ExprNode::span))
+    };
+    let dry = |dry: FuelExhausted| out_of_fuel(dry, span);
+    let values: Vec<&Value> = values.iter().map(|value| &**value).collect();
+    match (function, values.as_slice()) {
+        (ExprFunction::Length, [value]) => {
+            let length = value_length(value, meter).map_err(dry)?;
+            let length = length.ok_or_else(|| wrong(0, "a string, an array or an object"))?;
+            Ok(Cow::Owned(Value::from(length)))
+        }
+        (ExprFunction::Contains, [Value::String(all), Value::String(part)]) => {
+            meter.spend_bytes(all.len() + part.len()).map_err(dry)?;
+            Ok(bool_value(all.contains(part.as_str())))
+        }
+        (ExprFunction::Contains, [Value::String(_), _]) => Err(wrong(1, "a string to look for in a string")),
+        (ExprFunction::Contains, [Value::Array(items), item]) => {
+            Ok(bool_value(contains_item(items, item, meter).map_err(dry)?))
+        }
+        (ExprFunction::ToJson, [value]) => Ok(Cow::Owned(Value::String(write_json(value, meter, span)?))),
+        (ExprFunction::FromJson, [Value::String(text)]) => parse_json(text, meter, span),
+        (ExprFunction::FromJson, _) => Err(wrong(0, "a string")),
+        _ => Err(wrong(0, "a string or an array to look in")),
+    }
+}
+
+fn value_length(value: &Value, meter: &mut FuelMeter) -> Result<Option<usize>, FuelExhausted> {
+    Ok(match value {
+        Value::String(text) => {
+            meter.spend_bytes(text.len())?;
+            Some(text.chars().count())
+        }
+        Value::Array(items) => Some(items.len()),
+        Value::Object(fields) => Some(fields.len()),
+        _ => None,
+    })
+}
+
+fn contains_item(items: &[Value], wanted: &Value, meter: &mut FuelMeter) -> Result<bool, FuelExhausted> {
+    for item in items {
+        if are_equal(item, wanted, meter)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Cost of one value in JSON, in bytes: creating a value takes far longer than reading its text.
+const VALUE: usize = 32;
+
+/// Parses JSON. Charges for its length and for the maximum number of values that it can hold.
+fn parse_json<'e>(text: &str, meter: &mut FuelMeter, span: ExprSpan) -> Result<EvalValue<'e>, EvalError> {
+    if text.len() > EXPRESSION_RESULT {
+        return Err(EvalError::new(EvalErrorKind::TooLarge, span));
+    }
+    let values = text.bytes().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{')).count();
+    meter.spend_bytes(text.len() + VALUE * values).map_err(|dry| out_of_fuel(dry, span))?;
+    let value =
+        serde_json::from_str(text).map_err(|error| EvalError::new(EvalErrorKind::BadJson(error.to_string()), span))?;
+    Ok(Cow::Owned(value))
 }
 
 #[cfg(test)]
@@ -388,7 +560,7 @@ mod tests {
     #[test]
     fn holds_exactly_the_fuel() {
         let mut meter = FuelMeter::new();
-        for _ in 0..FUEL - 1 {
+        for _ in 0..EXPRESSION_FUEL - 1 {
             meter.spend_node().unwrap();
         }
         meter.spend_bytes(255).unwrap();

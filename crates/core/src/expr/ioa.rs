@@ -9,14 +9,12 @@
 
 use serde_json::Value;
 
-use super::ast::{Expr, ExprNode, ReferenceRoot, StepProperty};
-use super::lex::DottedPath;
-use super::lex::ExprSpan;
-use super::parse::{self, ExprDialect};
-use super::parse::{bad_path_error, build_reference, build_step_reference};
-use super::parse_error::ExprParseError;
-use super::template;
-use super::value_reader::ExprValueReader;
+use super::{
+    ast::{Expr, ExprNode, ReferenceRoot, StepProperty},
+    lex::{DottedPath, ExprSpan},
+    parse::{ExprDialect, ExprParseError, bad_path_error, build_reference, build_step_reference},
+    template,
+};
 
 const WANTS_OUTPUT: &str = "write `steps.`, a step's name, then `.output`";
 
@@ -30,15 +28,12 @@ const TEMPLATE: ExprDialect =
 
 /// Parses a trigger's `condition`.
 pub fn parse_condition(text: &str) -> Result<Expr, ExprParseError> {
-    let node = parse::parse_expression(text, (0, text.len()), CONDITION)?;
-    let span = node.span();
-    Expr::new(text.to_owned(), node).map_err(|error| ExprParseError::new(error, span))
+    template::parse_window(text, (0, text.len()), CONDITION)
 }
 
 /// Parses a structured value; each of its strings may contain `${{ }}`.
 pub fn parse_value(value: &Value) -> Result<Expr, ExprParseError> {
-    let string = |text: &str| template::parse_template(text, TEMPLATE);
-    ExprValueReader { string: &string, verbatim: |_| None, guards_keys: true }.read(value)
+    template::parse_value(value, TEMPLATE)
 }
 
 fn resolve(path: &DottedPath, span: ExprSpan) -> Result<ExprNode, ExprParseError> {

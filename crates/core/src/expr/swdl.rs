@@ -14,12 +14,12 @@ use serde_json::Value;
 
 use super::{
     ast::{Expr, ExprNode, ReferenceRoot, StepProperty},
-    lex::{DottedPath, ExprSpan},
-    literal::LiteralValue,
-    parse::{ExprDialect, bad_path_error, build_reference, build_step_reference, unknown_name_error},
-    parse_error::{ExprParseError, ExprParseErrorKind},
+    lex::{DottedPath, ExprSpan, LiteralValue},
+    parse::{
+        ExprDialect, ExprParseError, ExprParseErrorKind, bad_path_error, build_reference, build_step_reference,
+        unknown_name_error,
+    },
     template,
-    value_reader::ExprValueReader,
 };
 use crate::suggest::{find_closest_name, or_did_you_mean};
 
@@ -56,8 +56,7 @@ pub fn parse_template(text: &str, scope: SwdlExprScope) -> Result<Expr, ExprPars
 
 /// Parses a structured value; each of its strings is a template as in [`parse_template`].
 pub fn parse_value(value: &Value, scope: SwdlExprScope) -> Result<Expr, ExprParseError> {
-    let string = |text: &str| parse_template(text, scope);
-    ExprValueReader { string: &string, verbatim: |_| None, guards_keys: true }.read(value)
+    template::parse_value(value, dialect_for_scope(scope))
 }
 
 /// Parses a `condition`, with or without `${{ }}` around it.
@@ -105,7 +104,7 @@ const WORDS: &[&str] =
     &["pending", "running", "success", "failed", "skipped", "timed_out", "cancelled", "waiting_for_approval"];
 
 /// Replaces a status word that is compared with a status by the canonical word: existing files also use `completed`.
-pub(super) fn normalise_status_words(left: &mut ExprNode, right: &mut ExprNode) {
+fn normalise_status_words(left: &mut ExprNode, right: &mut ExprNode) {
     let word = if is_status(left) {
         right
     } else if is_status(right) {

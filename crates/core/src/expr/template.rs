@@ -1,11 +1,17 @@
-//! Owns finding `${{ }}` in text. Leaves their contents to the parser.
+//! Owns finding `${{ }}` in text, and turning a structured value into an expression, string by string. Leaves the
+//! contents to the parser and a dialect.
 
-use super::ast::{Expr, ExprNode, TemplatePiece};
-use super::bounds::{MAX_NODES, MAX_TEXT};
-use super::lex::ExprSpan;
-use super::parse::{self, ExprDialect};
-use super::parse_error::{AFTER_CONDITION, ExprParseError, ExprParseErrorKind};
-use super::shape::ExprShapeError;
+use serde_json::Value;
+
+use crate::{
+    expr::{
+        ast::{Expr, ExprNode, TemplatePiece},
+        lex::ExprSpan,
+        parse::{self, AFTER_CONDITION, ExprDialect, ExprParseError, ExprParseErrorKind},
+        shape::{self, ExprShapeError},
+    },
+    limits::{EXPRESSION_NODES, EXPRESSION_TEXT, EXPRESSION_WIRE_DEPTH},
+};
 
 pub(super) const OPEN: &str = "${{";
 const CLOSE: &str = "}}";
@@ -23,7 +29,7 @@ enum TemplateStretch {
 /// Parses a string that may contain expressions.
 pub(super) fn parse_template(text: &str, dialect: ExprDialect) -> Result<Expr, ExprParseError> {
     let all = ExprSpan::new(0, text.len());
-    if text.len() > MAX_TEXT {
+    if text.len() > EXPRESSION_TEXT {
         return Err(ExprParseError::new(ExprParseErrorKind::TextTooLong(text.len()), all));
     }
     if !text.contains(OPEN) {
@@ -31,7 +37,7 @@ pub(super) fn parse_template(text: &str, dialect: ExprDialect) -> Result<Expr, E
     }
     let stretches = split_stretches(text)?;
     if let Some(inner) = find_only_hole(text, &stretches) {
-        return finish_expr(text, parse::parse_expression(text, inner, dialect)?);
+        return parse_window(text, inner, dialect);
     }
     let mut pieces = Vec::new();
     for stretch in stretches {
@@ -46,11 +52,11 @@ pub(super) fn parse_template(text: &str, dialect: ExprDialect) -> Result<Expr, E
 /// Parses an expression that may, as a whole, be enclosed in `${{` and `}}`.
 pub(super) fn parse_condition(text: &str, dialect: ExprDialect) -> Result<Expr, ExprParseError> {
     if !text.trim_start().starts_with(OPEN) {
-        return finish_expr(text, parse::parse_expression(text, (0, text.len()), dialect)?);
+        return parse_window(text, (0, text.len()), dialect);
     }
     let stretches = split_stretches(text)?;
     if let Some(inner) = find_only_hole(text, &stretches) {
-        return finish_expr(text, parse::parse_expression(text, inner, dialect)?);
+        return parse_window(text, inner, dialect);
     }
     let start = stretches.iter().find_map(|stretch| match stretch {
         TemplateStretch::Hole { outer, .. } => Some(outer.1),
@@ -59,6 +65,17 @@ pub(super) fn parse_condition(text: &str, dialect: ExprDialect) -> Result<Expr, 
     let found = "more text".to_owned();
     let kind = ExprParseErrorKind::Unexpected { expected: AFTER_CONDITION, found };
     Err(ExprParseError::new(kind, ExprSpan::new(start.unwrap_or(0), text.len())))
+}
+
+/// Parses an expression that fills the window `window` of `text`.
+pub(super) fn parse_window(text: &str, window: (usize, usize), dialect: ExprDialect) -> Result<Expr, ExprParseError> {
+    finish_expr(text, parse::parse_expression(text, window, dialect)?)
+}
+
+/// Parses a structured value; each of its strings may contain `${{ }}`.
+pub(super) fn parse_value(value: &Value, dialect: ExprDialect) -> Result<Expr, ExprParseError> {
+    let string = |text: &str| parse_template(text, dialect);
+    ExprValueReader { string: &string, verbatim: |_| None, guards_keys: true }.read(value)
 }
 
 fn finish_expr(text: &str, node: ExprNode) -> Result<Expr, ExprParseError> {
@@ -84,7 +101,7 @@ fn split_stretches(text: &str) -> Result<Vec<TemplateStretch>, ExprParseError> {
     let mut at = 0;
     while let Some(offset) = text[at..].find(OPEN) {
         let start = at + offset;
-        if stretches.len() > 2 * MAX_NODES {
+        if stretches.len() > 2 * EXPRESSION_NODES {
             return Err(ExprParseError::new(ExprShapeError::TooManyNodes, ExprSpan::new(0, text.len())));
         }
         if start > at {
@@ -127,4 +144,84 @@ fn find_hole_end(text: &str, start: usize) -> Result<usize, ExprParseError> {
         }
         _ => error(ExprParseErrorKind::Unclosed, start, start + OPEN.len()),
     }
+}
+
+/// A dialect's rules for reading the parts of a value.
+#[derive(Clone, Copy)]
+pub(super) struct ExprValueReader<'a> {
+    pub string: &'a dyn Fn(&str) -> Result<Expr, ExprParseError>,
+    /// Returns the value that an object stands for unchanged, if it is marked as literal.
+    pub verbatim: fn(&Value) -> Option<&Value>,
+    /// True if keys that contain expressions are refused.
+    pub guards_keys: bool,
+}
+
+impl ExprValueReader<'_> {
+    /// Reads all of `value`. Parts that need no evaluation become literals, however large.
+    pub(super) fn read(&self, value: &Value) -> Result<Expr, ExprParseError> {
+        let expr = self.read_at(value, 0)?;
+        shape::check_shape(&expr).map_err(|error| ExprParseError::new(error, ExprSpan::default()))?;
+        Ok(expr)
+    }
+
+    fn read_at(&self, value: &Value, depth: usize) -> Result<Expr, ExprParseError> {
+        if depth > EXPRESSION_WIRE_DEPTH {
+            return Err(ExprParseError::new(ExprShapeError::NestedTooDeep, ExprSpan::default()));
+        }
+        if let Some(value) = (self.verbatim)(value) {
+            return Ok(unchecked_expr(literal_node(value.clone())));
+        }
+        match value {
+            Value::String(text) => (self.string)(text),
+            Value::Array(items) => self.read_array(items, depth + 1),
+            Value::Object(fields) => self.read_object(fields, depth + 1),
+            scalar => Ok(unchecked_expr(literal_node(scalar.clone()))),
+        }
+    }
+
+    fn read_array(&self, values: &[Value], depth: usize) -> Result<Expr, ExprParseError> {
+        let mut items = Vec::with_capacity(values.len());
+        for (place, value) in values.iter().enumerate() {
+            items.push(self.read_at(value, depth).map_err(|error| error.prefix_pointer(&place.to_string()))?);
+        }
+        if items.iter().any(|item| item.as_literal().is_none()) {
+            return Ok(unchecked_expr(ExprNode::Array { span: ExprSpan::default(), items }));
+        }
+        Ok(unchecked_expr(literal_node(items.into_iter().filter_map(into_literal).collect())))
+    }
+
+    fn read_object(&self, map: &serde_json::Map<String, Value>, depth: usize) -> Result<Expr, ExprParseError> {
+        let mut fields = Vec::with_capacity(map.len());
+        for (key, value) in map {
+            if self.guards_keys
+                && let Some(at) = key.find(OPEN)
+            {
+                let kind = ExprParseErrorKind::ExpressionInKey(key.clone());
+                return Err(ExprParseError::new(kind, ExprSpan::new(at, key.len())).prefix_pointer(key));
+            }
+            let expr = self.read_at(value, depth).map_err(|error| error.prefix_pointer(key))?;
+            fields.push((key.clone(), expr));
+        }
+        if fields.iter().any(|(_, expr)| expr.as_literal().is_none()) {
+            return Ok(unchecked_expr(ExprNode::Object { span: ExprSpan::default(), fields }));
+        }
+        let values = fields.into_iter().filter_map(|(key, expr)| Some((key, into_literal(expr)?)));
+        Ok(unchecked_expr(literal_node(values.collect())))
+    }
+}
+
+fn literal_node(value: Value) -> ExprNode {
+    ExprNode::Literal { span: ExprSpan::default(), value: value.into() }
+}
+
+fn into_literal(expr: Expr) -> Option<Value> {
+    match expr.into_parts().node {
+        ExprNode::Literal { value, .. } => Some(value.into()),
+        _ => None,
+    }
+}
+
+/// Builds a part of an expression that is checked once, as a whole.
+fn unchecked_expr(node: ExprNode) -> Expr {
+    Expr::new_unchecked("", node)
 }

@@ -4,53 +4,43 @@
 //! into it) or what they do (the engine). Policies are tables here, filled in by lowering, so that the engine never
 //! asks which format it runs. Read `workflow` first, then `scope`, `step` and `policy`.
 
-mod approval;
-mod completion_check;
-mod evidence;
 mod extensions;
-mod gate;
-mod hooks_triggers_files;
 mod policy;
 pub mod rules;
 mod schema;
-mod scope;
-mod shared_part;
 mod status;
 mod step;
-mod step_kind;
 mod work;
 mod workflow;
 
-pub use approval::{ApprovalHold, ApprovalRuling, EscalationLevel};
-pub use completion_check::{CompletionCheck, ConvergencePolicy, ConvergenceStage};
-pub use evidence::Evidence;
 pub use extensions::{
     HandoffFormat, HandoffSpec, OnRetry, SkeinExtensions, StepExtensions, WorkflowExtensions, WorkflowRequirements,
     WorkflowResource,
 };
-pub use gate::{Approver, GateSpec, GateTimeout, WaitSpec, WaitTimeout};
-pub use hooks_triggers_files::{
-    HookAction, HookTiming, InputFileSpec, MemorySelection, OutputFileSpec, WorkflowContext, WorkflowHook,
-    WorkflowTrigger,
-};
 pub use policy::{
-    Backoff, BackoffGrowth, Budget, BudgetMode, ErrorClass, HoldReason, OnInterrupted, OutcomeAction, OutcomeEffect,
-    OutcomeEffects, RunImpact, StepPolicy, StepRetry, TimeoutScope,
+    ApprovalHold, ApprovalRuling, Backoff, BackoffGrowth, Budget, BudgetMode, ErrorClass, EscalationLevel, HoldReason,
+    OnInterrupted, OutcomeAction, OutcomeEffect, OutcomeEffects, RunImpact, StepPolicy, StepRetry, TimeoutScope,
 };
 pub use schema::{Schema, SchemaError};
-pub use scope::{RouteTarget, RunRetry, ScopeShape, SiblingPolicy, StepScope, UndoFailurePolicy, UndoPolicy};
-pub use shared_part::{SharedPart, SharedStepExtensions, SharedStepPolicy, StaticDefault};
 pub use status::{FailureWords, RunStatus, StatusWords, StepStatus};
-pub use step::{InputBinding, Step, UndoSpec};
-pub use step_kind::{
-    ArtifactExport, BranchSpec, CallSpec, EachErrorPolicy, EachSpec, LaneSpec, LoopSpec, LoopTest, ParallelSpec,
-    RouteArm, StepKindName, StepKindSpec,
+pub use step::{
+    Approver, ArtifactExport, BranchSpec, CallSpec, EachErrorPolicy, EachSpec, GateSpec, GateTimeout, InputBinding,
+    LaneSpec, LoopSpec, LoopTest, ParallelSpec, RouteArm, SharedPart, SharedStepExtensions, SharedStepPolicy,
+    StaticDefault, Step, StepKindName, StepKindSpec, UndoSpec, WaitSpec, WaitTimeout,
 };
-pub use work::{InputArtifact, IsolationSpec, OutputArtifact, SummarySpec, WorkSpec, WorkerCapability, WorkerSpec};
-pub use workflow::{Workflow, WorkflowOrigin};
+pub use work::{
+    CompletionCheck, ConvergencePolicy, ConvergenceStage, Evidence, InputArtifact, IsolationSpec, OutputArtifact,
+    SummarySpec, WorkSpec, WorkerCapability, WorkerSpec,
+};
+pub use workflow::{
+    HookAction, HookTiming, InputFileSpec, MemorySelection, OutputFileSpec, RouteTarget, RunRetry, ScopeShape,
+    SiblingPolicy, StepScope, UndoFailurePolicy, UndoPolicy, Workflow, WorkflowContext, WorkflowHook, WorkflowOrigin,
+    WorkflowTrigger,
+};
 
-pub(crate) use approval::{is_one, one};
 use extensions::UI;
+pub(crate) use policy::{is_one, one};
+pub(crate) use schema::value_levels;
 
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()

@@ -1,4 +1,4 @@
-//! Policies as tables: the effect of each outcome, retries and holds.
+//! Policies as tables: the effect of each outcome, retries, holds and approvals.
 //!
 //! Lowering fills these in. The engine looks them up and never asks for the reason of a row.
 
@@ -6,46 +6,33 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ApprovalHold, ApprovalRuling, EscalationLevel, is_default};
+use super::{Approver, is_default};
 use crate::{ids::StepId, limits, time::Millis};
 
-/// The class of a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ErrorClass {
-    Transient,
-    RateLimit,
-    Network,
-    Service,
-    /// An agent crashed, or its output cannot be used.
-    AgentError,
-    External,
-    Timeout,
-    /// An input, an output or a condition does not match its declaration.
-    Validation,
-    NonRetryable,
-    Governance,
-    /// The host died during the attempt.
-    Interrupted,
-    Fatal,
+listed_enum! {
+    /// The class of a failure.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum ErrorClass {
+        Transient,
+        RateLimit,
+        Network,
+        Service,
+        /// An agent crashed, or its output cannot be used.
+        AgentError,
+        External,
+        Timeout,
+        /// An input, an output or a condition does not match its declaration.
+        Validation,
+        NonRetryable,
+        Governance,
+        /// The host died during the attempt.
+        Interrupted,
+        Fatal,
+    }
 }
 
 impl ErrorClass {
-    pub const ALL: [ErrorClass; 12] = [
-        ErrorClass::Transient,
-        ErrorClass::RateLimit,
-        ErrorClass::Network,
-        ErrorClass::Service,
-        ErrorClass::AgentError,
-        ErrorClass::External,
-        ErrorClass::Timeout,
-        ErrorClass::Validation,
-        ErrorClass::NonRetryable,
-        ErrorClass::Governance,
-        ErrorClass::Interrupted,
-        ErrorClass::Fatal,
-    ];
-
     /// Failures that another attempt may fix, including timeouts.
     pub const CURABLE: [ErrorClass; 7] = [
         ErrorClass::Transient,
@@ -295,31 +282,21 @@ impl OutcomeEffect {
         OutcomeEffect { then: OutcomeAction::GoOn, satisfies: false, verdict: RunImpact::Clean, as_skipped: false };
 }
 
-/// The reason why a step is kept from starting or continuing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HoldReason {
-    /// Its approval class requires a person.
-    Approval,
-    Budget,
-    /// Its check reported that the step cannot continue.
-    Blocked,
-    Governance,
-    Interruption,
-    Quota,
-    Secret,
-}
-
-impl HoldReason {
-    pub const ALL: [HoldReason; 7] = [
-        HoldReason::Approval,
-        HoldReason::Budget,
-        HoldReason::Blocked,
-        HoldReason::Governance,
-        HoldReason::Interruption,
-        HoldReason::Quota,
-        HoldReason::Secret,
-    ];
+listed_enum! {
+    /// The reason why a step is kept from starting or continuing.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum HoldReason {
+        /// Its approval class requires a person.
+        Approval,
+        Budget,
+        /// Its check reported that the step cannot continue.
+        Blocked,
+        Governance,
+        Interruption,
+        Quota,
+        Secret,
+    }
 }
 
 /// The handling of an attempt during which the host died.
@@ -365,6 +342,76 @@ pub enum BudgetMode {
     Pause,
     /// The step fails.
     Stop,
+}
+
+/// The approval that is required before a step starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApprovalHold {
+    /// Empty: anyone. For an escalation, the approvers of the step's levels apply instead.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvers: Vec<Approver>,
+    /// The number of different people who must approve. A single rejection rejects.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub quorum: u32,
+    /// The reason for the hold; empty if there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// True for a governance hold, which the approvers of the step's levels release.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub escalates: bool,
+}
+
+impl Default for ApprovalHold {
+    fn default() -> ApprovalHold {
+        ApprovalHold { approvers: Vec::new(), quorum: 1, message: String::new(), escalates: false }
+    }
+}
+
+impl ApprovalHold {
+    /// Creates a hold that any one of these approvers can release.
+    pub fn with_approvers(approvers: Vec<Approver>) -> ApprovalHold {
+        ApprovalHold { approvers, ..ApprovalHold::default() }
+    }
+
+    pub fn reason(&self) -> HoldReason {
+        if self.escalates { HoldReason::Governance } else { HoldReason::Approval }
+    }
+}
+
+/// The approvers that are asked about a governance hold, and the time before the next level is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EscalationLevel {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvers: Vec<Approver>,
+    /// Afterwards the next level is asked; after the last level, the step fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Millis>,
+}
+
+/// The approval rule that applies to the start of a step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApprovalRuling {
+    /// The class, such as `on-mutate` or `policy:payments`.
+    pub class: String,
+    /// The source of the rule, such as `the step` or `skein.toml`.
+    pub from: String,
+    pub why: String,
+    /// A policy that is named but not defined. A run cannot start with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
+}
+
+/// The default quorum.
+pub(crate) fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+pub(crate) fn is_one(quorum: &u32) -> bool {
+    *quorum == 1
 }
 
 #[cfg(test)]

@@ -1,33 +1,10 @@
 //! The canonical statuses, and the words for each in a source's format.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-macro_rules! statuses {
-    ($(#[doc = $doc:literal])* $name:ident { $($variant:ident = $word:literal,)* }) => {
-        $(#[doc = $doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        pub enum $name { $($variant,)* }
-
-        impl $name {
-            pub const ALL: &[$name] = &[$($name::$variant,)*];
-
-            pub fn as_str(self) -> &'static str {
-                match self { $($name::$variant => $word,)* }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.as_str())
-            }
-        }
-    };
-}
-
-statuses! {
+worded_enum! {
     /// The status of a run.
     RunStatus {
         Queued = "queued",
@@ -43,7 +20,7 @@ statuses! {
     }
 }
 
-statuses! {
+worded_enum! {
     /// The status of a step.
     StepStatus {
         Pending = "pending",
@@ -91,8 +68,8 @@ impl StatusWords {
     /// Builds the words from two tables.
     pub fn from_tables(run: fn(RunStatus) -> &'static str, step: fn(StepStatus) -> &'static str) -> StatusWords {
         StatusWords {
-            run: RunStatus::ALL.iter().map(|status| (*status, run(*status).to_owned())).collect(),
-            step: StepStatus::ALL.iter().map(|status| (*status, step(*status).to_owned())).collect(),
+            run: RunStatus::ALL.into_iter().map(|status| (status, run(status).to_owned())).collect(),
+            step: StepStatus::ALL.into_iter().map(|status| (status, step(status).to_owned())).collect(),
             skipped_by_own_failure: None,
             failure: None,
         }

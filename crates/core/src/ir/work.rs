@@ -1,11 +1,14 @@
-//! Work: a task for an agent, a tool or a command. Data for the host; the engine starts it and judges its outcome.
+//! Work: a task for an agent, a tool or a command, its completion check and its evidence. Data for the host, which also
+//! checks the evidence; the engine starts work and judges its outcome.
+
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CompletionCheck, ErrorClass, Evidence, SharedPart, is_default};
 use crate::{
     expr::Expr,
     ids::{ArtifactName, StepId},
+    ir::{ErrorClass, SharedPart, is_default},
     time::Millis,
 };
 
@@ -171,4 +174,77 @@ pub struct SummarySpec {
     pub worker: WorkerSpec,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Millis>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CompletionCheck {
+    pub worker: WorkerSpec,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Millis>,
+    pub max_iterations: u32,
+    /// True if a step that is still incomplete after the last iteration ends incomplete instead of exhausted.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub incomplete_is_an_end: bool,
+    /// The file to which an agent writes its decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision_file: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub convergence: Option<ConvergencePolicy>,
+}
+
+/// The policy for checks that repeatedly find the same things missing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConvergencePolicy {
+    /// The number of equal findings in a row that raises the stage.
+    pub stall_threshold: u32,
+    /// The highest stage; the first is 1.
+    pub max_stage: u32,
+    /// True if reaching the highest stage fails the step.
+    pub fail_on_max_stage: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<ConvergenceStage>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed_paths: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignored_paths: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff_base_ref: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff_base_ref_file: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_changed_files: Option<u32>,
+}
+
+/// The text that is appended to the instructions from a stage on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConvergenceStage {
+    pub stage: u32,
+    pub append: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Evidence {
+    /// A program with its arguments, which must exit with 0.
+    Command(Vec<String>),
+    /// A file or folder of the workspace, which must exist.
+    File(String),
+    /// A path pattern: some matching file must have changed since the step began.
+    Changed(String),
+    /// A JSON file that must match the JSON Schema in another.
+    Schema { path: String, of: String },
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Evidence::Command(words) => write!(f, "`{}` succeeds", words.join(" ")),
+            Evidence::File(path) => write!(f, "`{path}` exists"),
+            Evidence::Changed(pattern) => write!(f, "`{pattern}` has changed"),
+            Evidence::Schema { path, of } => write!(f, "`{of}` matches `{path}`"),
+        }
+    }
 }

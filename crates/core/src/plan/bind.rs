@@ -7,13 +7,11 @@ use serde_json::Value;
 use super::{
     ContentHash,
     definition::{Plan, PlanDefinition},
-    field_path::{FieldPath, PlanField},
-    problem::{PlanProblem, ProblemCode, ProblemLocation},
+    problem::{FieldPath, PlanField, PlanProblem, ProblemCode, ProblemLocation},
     schemas::{declared_names, is_unknown_parameter},
 };
 use crate::{
-    ir::rules::PolicyPrincipal,
-    ir::{Schema, SchemaError},
+    ir::{Schema, SchemaError, rules::PolicyPrincipal, value_levels},
     limits,
     terms::WorkflowTerms,
     time::Timestamp,
@@ -48,13 +46,9 @@ impl PlanDefinition {
             given => given,
         };
         // Checked before anything recurses over the value.
-        if !is_depth_within(&parameters, limits::VALUE_DEPTH) {
+        if value_levels(&parameters) > limits::VALUE_DEPTH + 1 {
             let message = format!("{}s nest at most {} levels deep", terms.parameter, limits::VALUE_DEPTH);
-            return Err(vec![PlanProblem::new(
-                ProblemCode::BadParameter,
-                ProblemLocation::from_field(PlanField::Parameters),
-                message,
-            )]);
+            return Err(vec![parameters_problem(message)]);
         }
         let schema = &self.root().workflow.inputs;
         schema.fill_defaults(&mut parameters);
@@ -80,18 +74,12 @@ fn check_parameters(schema: &Schema, parameters: &Value, terms: &WorkflowTerms) 
     let parameter = terms.parameter;
     let Some(given) = parameters.as_object() else {
         let message = format!("{parameter}s must be an object of names and values");
-        return vec![PlanProblem::new(
-            ProblemCode::BadParameter,
-            ProblemLocation::from_field(PlanField::Parameters),
-            message,
-        )];
+        return vec![parameters_problem(message)];
     };
     let size = parameters.to_string().len();
     if size > limits::VALUE_BYTES {
         let message = format!("{parameter}s have at most {} bytes, these have {size}", limits::VALUE_BYTES);
-        let problem =
-            PlanProblem::new(ProblemCode::BadParameter, ProblemLocation::from_field(PlanField::Parameters), message);
-        return vec![problem.with_hint("put large data into a file and give its path")];
+        return vec![parameters_problem(message).with_hint("put large data into a file and give its path")];
     }
     let missing = schema.required_properties().filter(|name| !given.contains_key(*name)).map(|name| {
         let message = format!("the {parameter} `{name}` is missing");
@@ -105,11 +93,16 @@ fn check_parameters(schema: &Schema, parameters: &Value, terms: &WorkflowTerms) 
     });
     let mut problems: Vec<PlanProblem> = missing.chain(unknown).collect();
     // The schema would report missing and unknown parameters again, for the whole object.
-    let said = !problems.is_empty();
+    let reported = !problems.is_empty();
     let of_the_whole = |error: &SchemaError| matches!(error, SchemaError::Value { at, .. } if at.is_empty());
-    let wrong = schema.check_all(parameters).into_iter().filter(|error| !(said && of_the_whole(error)));
+    let wrong = schema.check_all(parameters).into_iter().filter(|error| !(reported && of_the_whole(error)));
     problems.extend(wrong.map(value_problem));
     problems
+}
+
+/// Returns a problem of the parameters as a whole.
+fn parameters_problem(message: String) -> PlanProblem {
+    PlanProblem::new(ProblemCode::BadParameter, ProblemLocation::from_field(PlanField::Parameters), message)
 }
 
 fn parameter_location(name: &str) -> ProblemLocation {
@@ -126,20 +119,4 @@ fn value_problem(error: SchemaError) -> PlanProblem {
             PlanProblem::new(ProblemCode::BadSchema, ProblemLocation::from_field(PlanField::Inputs), message)
         }
     }
-}
-
-/// True if arrays and objects nest at most `most` deep. Does not recurse.
-fn is_depth_within(value: &Value, most: usize) -> bool {
-    let mut todo = vec![(value, 0)];
-    while let Some((value, depth)) = todo.pop() {
-        if depth > most {
-            return false;
-        }
-        match value {
-            Value::Array(items) => todo.extend(items.iter().map(|item| (item, depth + 1))),
-            Value::Object(fields) => todo.extend(fields.values().map(|field| (field, depth + 1))),
-            _ => {}
-        }
-    }
-    true
 }

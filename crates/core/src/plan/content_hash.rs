@@ -5,7 +5,7 @@ use std::{fmt, io};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A BLAKE3 hash, shown in hexadecimal.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContentHash(pub [u8; 32]);
 
 impl ContentHash {

@@ -1,26 +1,37 @@
-//! The frozen workflow and the arrays that the engine walks.
+//! The frozen workflow, the arrays that the engine walks, and the comparison of steps of two definitions, which finds
+//! results of one that are still valid in the other.
 //!
 //! Scopes are numbered in reading order: a scope, then for each of its steps in order the scopes inside; the root
 //! workflow first, then each called one by name. Journals store these numbers, so the order is part of their format.
 
 use std::{
+    cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
+    ops::Index,
     sync::{Arc, OnceLock},
 };
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ContentHash, flat_lists::FlatLists, step_id_map::StepIdMap};
 use crate::{
+    expr::ReferenceRoot,
     ids::{SignalName, StepId},
-    ir::rules::{PolicyPrincipal, RunRulings, StepRuling, WorkflowRules},
-    ir::{RouteTarget, ScopeShape, Step, StepKindSpec, StepScope, Workflow},
+    ir::{
+        GateTimeout, RouteTarget, ScopeShape, Step, StepKindSpec, StepScope, WaitTimeout, Workflow,
+        rules::{PolicyPrincipal, RunRulings, StepRuling, WorkflowRules},
+    },
+    plan::{
+        ContentHash,
+        graph::FlatLists,
+        problem::{FieldRef, FieldRest, PlanField},
+        survey::step_sites,
+    },
     time::Timestamp,
 };
 
 /// The number of a scope in the plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ScopeIx(pub u32);
 
@@ -356,20 +367,26 @@ fn next_steps(scope: &StepScope, by_id: &StepIdMap<u32>) -> Vec<RouteTargetIx> {
     next
 }
 
-/// Returns the steps that a step can route to other than by `next`.
-pub(super) fn detour_targets(kind: &StepKindSpec) -> Vec<&StepId> {
-    use crate::ir::{GateTimeout, WaitTimeout};
-    let targets: Vec<&RouteTarget> = match kind {
-        StepKindSpec::Branch(branch) => branch.arms.iter().map(|arm| &arm.next).chain([&branch.default]).collect(),
+/// Returns the fields of a kind that name a route target, and the targets.
+pub(crate) fn detours(kind: &StepKindSpec) -> Vec<(FieldRef<'static>, &RouteTarget)> {
+    let whole = |field| FieldRef::new(field, FieldRest::Whole);
+    match kind {
+        StepKindSpec::Branch(branch) => {
+            let next = |i| FieldRef::new(PlanField::Arms, FieldRest::ItemField(i, PlanField::Next));
+            let arms = branch.arms.iter().enumerate().map(|(i, arm)| (next(i), &arm.next));
+            arms.chain([(whole(PlanField::Default), &branch.default)]).collect()
+        }
         StepKindSpec::Gate(gate) => {
+            let approved = gate.on_approve.iter().map(|target| (whole(PlanField::OnApprove), target));
+            let rejected = gate.on_reject.iter().map(|target| (whole(PlanField::OnReject), target));
             let late = match &gate.on_timeout {
-                GateTimeout::Go(target) => Some(target),
+                GateTimeout::Go(target) => Some((whole(PlanField::OnTimeout), target)),
                 _ => None,
             };
-            gate.on_approve.iter().chain(&gate.on_reject).chain(late).collect()
+            approved.chain(rejected).chain(late).collect()
         }
         StepKindSpec::Wait(wait) => match &wait.on_timeout {
-            WaitTimeout::Go(target) => vec![target],
+            WaitTimeout::Go(target) => vec![(whole(PlanField::OnTimeout), target)],
             _ => Vec::new(),
         },
         StepKindSpec::Work(_)
@@ -377,12 +394,171 @@ pub(super) fn detour_targets(kind: &StepKindSpec) -> Vec<&StepId> {
         | StepKindSpec::Each(_)
         | StepKindSpec::Loop(_)
         | StepKindSpec::Call(_) => Vec::new(),
+    }
+}
+
+/// Returns the steps that a step can route to other than by `next`.
+pub(super) fn detour_targets(kind: &StepKindSpec) -> impl Iterator<Item = &StepId> {
+    detours(kind).into_iter().filter_map(|(_, target)| match target {
+        RouteTarget::Step(id) => Some(id),
+        RouteTarget::End => None,
+    })
+}
+
+/// A map from step ids to values, in the order of the ids. It is a sorted array: it is built once and then only read, and
+/// for a large workflow it costs a fraction of a tree.
+#[derive(Debug, Clone)]
+pub struct StepIdMap<T> {
+    sorted: Vec<StepIdEntry<T>>,
+}
+
+#[derive(Debug, Clone)]
+struct StepIdEntry<T> {
+    /// The first bytes of the id, which sort as the ids do; they nearly always suffice to distinguish two ids.
+    head: u64,
+    id: StepId,
+    value: T,
+}
+
+impl<T> StepIdMap<T> {
+    pub fn get(&self, id: impl AsRef<str>) -> Option<&T> {
+        let id = id.as_ref();
+        let head = key_prefix(id);
+        let from = &self.sorted[self.sorted.partition_point(|named| named.head < head)..];
+        let order = |named: &StepIdEntry<T>| named.head.cmp(&head).then_with(|| named.id.as_str().cmp(id));
+        match from.first()? {
+            first if first.id.as_str() == id => Some(&first.value),
+            _ => from.binary_search_by(order).ok().map(|at| &from[at].value),
+        }
+    }
+
+    pub fn contains_key(&self, id: impl AsRef<str>) -> bool {
+        self.get(id).is_some()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&StepId, &T)> {
+        self.sorted.iter().map(|named| (&named.id, &named.value))
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &StepId> {
+        self.iter().map(|(id, _)| id)
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.iter().map(|(_, value)| value)
+    }
+
+    pub fn len(&self) -> usize {
+        self.sorted.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.sorted.is_empty()
+    }
+}
+
+fn key_prefix(id: &str) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.iter_mut().zip(id.bytes()).for_each(|(to, byte)| *to = byte);
+    u64::from_be_bytes(bytes)
+}
+
+fn compare_entries<T>(one: &StepIdEntry<T>, other: &StepIdEntry<T>) -> Ordering {
+    one.head.cmp(&other.head).then_with(|| one.id.cmp(&other.id))
+}
+
+/// If an id occurs several times, its last value counts.
+impl<T> FromIterator<(StepId, T)> for StepIdMap<T> {
+    fn from_iter<I: IntoIterator<Item = (StepId, T)>>(all: I) -> StepIdMap<T> {
+        let named = all.into_iter().map(|(id, value)| StepIdEntry { head: key_prefix(id.as_str()), id, value });
+        let mut sorted: Vec<StepIdEntry<T>> = named.collect();
+        sorted.sort_by(compare_entries);
+        sorted.dedup_by(|later, kept| {
+            let same = later.id == kept.id;
+            if same {
+                std::mem::swap(later, kept);
+            }
+            same
+        });
+        StepIdMap { sorted }
+    }
+}
+
+impl<T, Q: AsRef<str>> Index<Q> for StepIdMap<T> {
+    type Output = T;
+
+    fn index(&self, id: Q) -> &T {
+        self.get(id).expect("the name is there")
+    }
+}
+
+/// Comparison of steps. Equal definitions of a step have all fields of the step, of the steps inside it, and of the
+/// workflows that it calls in common.
+impl PlanDefinition {
+    /// Returns true if a step and a step of another definition are defined alike.
+    pub fn is_same_step(&self, at: (ScopeIx, u32), other: &PlanDefinition, its: (ScopeIx, u32)) -> bool {
+        let (own, theirs) = (self.scope(at.0), other.scope(its.0));
+        let (own_inner, their_inner) = (&own.inner[at.1 as usize], &theirs.inner[its.1 as usize]);
+        is_same_without_ui(own.step(at.1), theirs.step(its.1))
+            && own_inner.len() == their_inner.len()
+            && own_inner.iter().zip(their_inner).all(|(own, its)| self.is_same_scope(*own, other, *its))
+    }
+
+    fn is_same_scope(&self, own: ScopeIx, other: &PlanDefinition, its: ScopeIx) -> bool {
+        let (entry, theirs) = (self.scope(own), other.scope(its));
+        // The root of a called workflow has no step around it, so the workflows are compared as a whole.
+        let called = entry.parent.is_none() || theirs.parent.is_none();
+        let (workflow, its_workflow) =
+            (&self.workflow_containing(own).workflow, &other.workflow_containing(its).workflow);
+        let without_ui = |workflow: &Workflow| workflow.without_ui().unwrap_or_else(|| workflow.clone());
+        if called && workflow != its_workflow && without_ui(workflow) != without_ui(its_workflow) {
+            return false;
+        }
+        let same = |i: u32| self.is_same_step((own, i), other, (its, i));
+        entry.len() == theirs.len() && (0..entry.len()).all(same)
+    }
+
+    /// Returns true if a step, or one inside it, reads one of these parameters of its workflow.
+    pub fn reads_parameters(&self, at: (ScopeIx, u32), names: &BTreeSet<String>) -> bool {
+        let entry = self.scope(at.0);
+        let sites = step_sites(at.0, at.1, entry.step(at.1));
+        let reads = sites.iter().flat_map(|site| site.expr.reads()).any(|read| {
+            *read.root == ReferenceRoot::Input && read.path.first().is_none_or(|name| names.contains(name))
+        });
+        let own = |scope: &&ScopeIx| self.scope(**scope).workflow == entry.workflow;
+        let mut inner = entry.inner[at.1 as usize].iter().filter(own);
+        reads || inner.any(|scope| (0..self.scope(*scope).len()).any(|i| self.reads_parameters((*scope, i), names)))
+    }
+
+    /// Returns true if `holds` is true for a step or for one inside it, also in workflows that it calls.
+    pub fn any_step_within(&self, at: (ScopeIx, u32), holds: &dyn Fn(&Step) -> bool) -> bool {
+        let entry = self.scope(at.0);
+        let inside = |scope: &ScopeIx| (0..self.scope(*scope).len()).any(|i| self.any_step_within((*scope, i), holds));
+        holds(entry.step(at.1)) || entry.inner[at.1 as usize].iter().any(inside)
+    }
+}
+
+/// True if two steps are equal apart from the marks of a composer, which have no effect.
+fn is_same_without_ui(step: &Step, other: &Step) -> bool {
+    let without_ui = |step: &Step| {
+        let mut step = step.clone();
+        step.remove_ui();
+        step
     };
-    targets
-        .into_iter()
-        .filter_map(|target| match target {
-            RouteTarget::Step(id) => Some(id),
-            RouteTarget::End => None,
-        })
-        .collect()
+    step == other || step.extensions != other.extensions && without_ui(step) == without_ui(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_in_order_and_the_last_of_two_counts() {
+        let given = ["step-number-2", "b", "step-number-1", "ab", "b", "a", "step-number-10"];
+        let names: StepIdMap<u32> = given.iter().map(|id| StepId::new(id).unwrap()).zip(0..).collect();
+        let keys: Vec<&str> = names.keys().map(StepId::as_str).collect();
+        assert_eq!(keys, ["a", "ab", "b", "step-number-1", "step-number-10", "step-number-2"]);
+        assert_eq!((names["b"], names["step-number-1"], names.get("c")), (4, 2, None));
+        assert!(names.contains_key("ab") && !names.contains_key("step-number-") && names.len() == 6);
+    }
 }

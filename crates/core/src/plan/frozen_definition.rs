@@ -1,22 +1,27 @@
-//! A definition as JSON, which is stored once for all its runs.
+//! A definition as JSON, which is stored once for all its runs, and its nesting depth, which is measured without
+//! keeping the JSON.
 //!
 //! Does not trust stored data: it is checked again, and its hash is computed again.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
+use serde_json::ser::{Formatter, Serializer};
 
-use super::{
-    ContentHash,
-    check::{CheckedWorkflow, check_workflow},
-    definition::PlanDefinition,
-    json_depth,
-    problem::{PlanProblem, ProblemCode, ProblemCollector, ProblemLocation},
-};
 use crate::{
     expr::{Expr, ExprNode},
     ir::{Schema, SharedStepExtensions, Step, StepKindSpec, WorkSpec, WorkerSpec, Workflow},
     limits,
+    plan::{
+        ContentHash,
+        check::{CheckedWorkflow, check_workflow},
+        definition::PlanDefinition,
+        problem::{PlanProblem, ProblemCode, ProblemCollector, ProblemLocation},
+    },
     terms::WorkflowTerms,
 };
 
@@ -105,7 +110,7 @@ pub(super) fn check_depth(
     // Shallow steps need not be measured, and in a large workflow nearly all steps are.
     let mut deep = Workflow::clone(root);
     deep.scope.steps.retain(|step| !is_shallow(step));
-    if json_depth::measure_json_depth(&(VERSION, &deep, called)) <= JSON_DEPTH {
+    if measure_json_depth(&(VERSION, &deep, called)) <= JSON_DEPTH {
         return Some(());
     }
     let step = terms.step;
@@ -140,17 +145,84 @@ fn is_flat(expr: &Expr) -> bool {
     }
 }
 
+/// Returns the levels of arrays and objects of a value.
+fn measure_json_depth<T: Serialize + ?Sized>(value: &T) -> usize {
+    let mut depth = JsonDepth::default();
+    let mut serializer = Serializer::with_formatter(io::sink(), &mut depth);
+    value.serialize(&mut serializer).expect("what is measured serialises to JSON");
+    depth.deepest
+}
+
+/// Counts levels as they are opened and closed.
+#[derive(Default)]
+struct JsonDepth {
+    now: usize,
+    deepest: usize,
+}
+
+impl JsonDepth {
+    fn open(&mut self) -> io::Result<()> {
+        self.now += 1;
+        self.deepest = self.deepest.max(self.now);
+        Ok(())
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        self.now -= 1;
+        Ok(())
+    }
+}
+
+impl Formatter for &mut JsonDepth {
+    fn begin_array<W: Write + ?Sized>(&mut self, _: &mut W) -> io::Result<()> {
+        self.open()
+    }
+
+    fn end_array<W: Write + ?Sized>(&mut self, _: &mut W) -> io::Result<()> {
+        self.close()
+    }
+
+    fn begin_object<W: Write + ?Sized>(&mut self, _: &mut W) -> io::Result<()> {
+        self.open()
+    }
+
+    fn end_object<W: Write + ?Sized>(&mut self, _: &mut W) -> io::Result<()> {
+        self.close()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use serde_json::json;
-
-    use super::*;
     use crate::{
         ids::{StepId, WorkflowId},
         ir::{InputBinding, ScopeShape, StepScope},
     };
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    use super::measure_json_depth;
+    use super::*;
+
+    #[derive(serde::Serialize)]
+    enum Sort {
+        Plain,
+        One(u8),
+        Two(u8, u8),
+        Named { list: Vec<Sort> },
+    }
+
+    #[test]
+    fn levels_are_those_of_the_json() {
+        assert_eq!(measure_json_depth(&json!("[[[")), 0);
+        assert_eq!(measure_json_depth(&json!({"a": [1, {"b": []}], "c": 2})), 4);
+        assert_eq!(measure_json_depth(&(1, Some("x"), json!([[1], 2]))), 3);
+        assert_eq!(
+            [measure_json_depth(&Sort::Plain), measure_json_depth(&Sort::One(1)), measure_json_depth(&Sort::Two(1, 2))],
+            [0, 1, 2]
+        );
+        // {"Named":{"list":[{"One":1}]}}
+        assert_eq!(measure_json_depth(&Sort::Named { list: vec![Sort::One(1), Sort::Plain] }), 4);
+    }
 
     fn shallow() -> Step {
         let instructions = Some(Expr::literal("Do it.").expect("a text"));
@@ -182,7 +254,7 @@ mod tests {
     fn what_is_not_measured_is_far_from_too_deep() {
         let step = shallow();
         assert!(is_shallow(&step));
-        assert!(json_depth::measure_json_depth(&step) < JSON_DEPTH / 4);
+        assert!(measure_json_depth(&step) < JSON_DEPTH / 4);
     }
 
     #[test]

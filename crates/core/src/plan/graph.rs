@@ -3,8 +3,6 @@
 //! Does not know steps. Nothing here recurses, so a chain as long as the limit on steps cannot overflow the stack.
 //! Everything is linear except the closure, which has a bit for each pair.
 
-use super::flat_lists::FlatLists;
-
 /// Edges from each node, by number.
 #[derive(Debug, Clone, Default)]
 pub(super) struct IndexGraph {
@@ -39,11 +37,11 @@ struct ComponentSearch {
 const UNSEEN: u32 = u32::MAX;
 
 impl IndexGraph {
-    pub fn new(to: impl IntoIterator<Item: IntoIterator<Item = u32>>) -> IndexGraph {
+    pub(super) fn new(to: impl IntoIterator<Item: IntoIterator<Item = u32>>) -> IndexGraph {
         IndexGraph { to: to.into_iter().collect() }
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.to.len()
     }
 
@@ -51,12 +49,12 @@ impl IndexGraph {
         0..u32::try_from(self.to.len()).expect("steps are limited")
     }
 
-    pub fn successors(&self, node: u32) -> &[u32] {
+    pub(super) fn successors(&self, node: u32) -> &[u32] {
         self.to.get(node as usize)
     }
 
     /// Tarjan's algorithm, with the call stack as a list.
-    pub fn find_components(&self) -> GraphComponents {
+    pub(super) fn find_components(&self) -> GraphComponents {
         let n = self.len();
         let found = GraphComponents { of: vec![UNSEEN; n], members: FlatLists::with_capacity(n) };
         let mut search = ComponentSearch {
@@ -76,7 +74,7 @@ impl IndexGraph {
     }
 
     /// Returns the nodes that can be reached from one, including itself, in breadth-first order.
-    pub fn find_reachable(&self, from: u32) -> Vec<u32> {
+    pub(super) fn find_reachable(&self, from: u32) -> Vec<u32> {
         let mut seen = vec![false; self.len()];
         let mut order = Vec::new();
         if let Some(first) = seen.get_mut(from as usize) {
@@ -96,7 +94,7 @@ impl IndexGraph {
     }
 
     /// Returns a shortest path from a node back to itself inside its component.
-    pub fn find_cycle_through(&self, start: u32, components: &GraphComponents) -> Vec<u32> {
+    pub(super) fn find_cycle_through(&self, start: u32, components: &GraphComponents) -> Vec<u32> {
         let mut from = vec![UNSEEN; self.len()];
         let mut queue = vec![start];
         let mut next = 0;
@@ -117,7 +115,7 @@ impl IndexGraph {
 
     /// Returns the graph without back edges, so that it has no cycle: only edges to a later breadth-first level are
     /// kept.
-    pub fn without_back_edges(&self, start: u32) -> IndexGraph {
+    pub(super) fn without_back_edges(&self, start: u32) -> IndexGraph {
         let mut level = vec![UNSEEN; self.len()];
         if let Some(first) = level.get_mut(start as usize) {
             *first = 0;
@@ -137,7 +135,7 @@ impl IndexGraph {
     }
 
     /// Returns the nodes of an acyclic graph, each after its predecessors.
-    pub fn topological_order(&self) -> Vec<u32> {
+    fn topological_order(&self) -> Vec<u32> {
         let mut unmet = vec![0u32; self.len()];
         self.to.items().iter().for_each(|to| unmet[*to as usize] += 1);
         let mut order: Vec<u32> = self.nodes().filter(|node| unmet[*node as usize] == 0).collect();
@@ -155,7 +153,7 @@ impl IndexGraph {
     }
 
     /// Returns the nodes of an acyclic graph by the length of the longest path to each, in order within a level.
-    pub fn levels(&self) -> Vec<Vec<u32>> {
+    pub(super) fn levels(&self) -> Vec<Vec<u32>> {
         let mut level = vec![0usize; self.len()];
         for node in self.topological_order() {
             for &to in self.successors(node) {
@@ -169,7 +167,7 @@ impl IndexGraph {
 
     /// Returns the path of an acyclic graph with the greatest sum of weights, and the sum. Of several, one with the
     /// most nodes, so that it starts and ends where a run does even if nothing there adds to the sum.
-    pub fn longest_path(&self, weights: &[u64]) -> (Vec<u32>, u64) {
+    pub(super) fn longest_path(&self, weights: &[u64]) -> (Vec<u32>, u64) {
         let mut best: Vec<(u64, u32)> = weights.iter().map(|weight| (*weight, 1)).collect();
         let mut from = vec![UNSEEN; self.len()];
         for node in self.topological_order() {
@@ -195,7 +193,7 @@ impl IndexGraph {
         (path, total)
     }
 
-    pub fn build_closure(&self, components: &GraphComponents) -> GraphClosure {
+    pub(super) fn build_closure(&self, components: &GraphComponents) -> GraphClosure {
         let count = components.members.len();
         let words = count.div_ceil(64);
         let mut closure = GraphClosure { component: components.of.clone(), words, bits: vec![0; count * words] };
@@ -230,7 +228,7 @@ fn trace_back(start: u32, last: u32, from: &[u32]) -> Vec<u32> {
 }
 
 impl GraphComponents {
-    pub fn component_of(&self, node: u32) -> u32 {
+    fn component_of(&self, node: u32) -> u32 {
         self.of[node as usize]
     }
 
@@ -242,7 +240,7 @@ impl GraphComponents {
     }
 
     /// Returns the first node of each component that has a cycle, in order.
-    pub fn find_cycle_starts(&self, graph: &IndexGraph) -> Vec<u32> {
+    pub(super) fn find_cycle_starts(&self, graph: &IndexGraph) -> Vec<u32> {
         let cyclic = (0..self.members.len()).filter(|component| self.is_cyclic(graph, *component));
         let mut firsts: Vec<u32> =
             cyclic.filter_map(|component| self.members.get(component).iter().min().copied()).collect();
@@ -253,7 +251,7 @@ impl GraphComponents {
 
 impl GraphClosure {
     /// True if there is a path from `first` to `then`. A node comes before itself only on a cycle.
-    pub fn is_before(&self, first: u32, then: u32) -> bool {
+    pub(super) fn is_before(&self, first: u32, then: u32) -> bool {
         let (first, then) = (self.component[first as usize] as usize, self.component[then as usize] as usize);
         self.bits[then * self.words + first / 64] & (1 << (first % 64)) != 0
     }
@@ -316,9 +314,88 @@ impl ComponentSearch {
     }
 }
 
+/// Lists of numbers, one for each numbered item, in one array.
+#[derive(Debug, Clone, Default)]
+pub(super) struct FlatLists {
+    ends: Vec<u32>,
+    items: Vec<u32>,
+}
+
+impl FlatLists {
+    pub(super) fn with_capacity(lists: usize) -> FlatLists {
+        FlatLists { ends: Vec::with_capacity(lists), items: Vec::with_capacity(lists) }
+    }
+
+    pub(super) fn push(&mut self, list: impl IntoIterator<Item = u32>) {
+        self.items.extend(list);
+        self.ends.push(to_u32(self.items.len()));
+    }
+
+    /// The number of lists.
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn get(&self, i: usize) -> &[u32] {
+        let start = if i == 0 { 0 } else { self.ends[i - 1] };
+        &self.items[start as usize..self.ends[i] as usize]
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[u32]> {
+        (0..self.len()).map(|i| self.get(i))
+    }
+
+    /// The items of all lists.
+    pub(super) fn items(&self) -> &[u32] {
+        &self.items
+    }
+
+    /// Returns, for each number, the lists that contain it, in order.
+    pub(super) fn invert(&self) -> FlatLists {
+        let mut ends = vec![0u32; self.len()];
+        self.items.iter().for_each(|item| ends[*item as usize] += 1);
+        let mut sum = 0;
+        for end in &mut ends {
+            sum += std::mem::replace(end, sum);
+        }
+        // Each end begins at the start of its list and advances to its end.
+        let mut items = vec![0; self.items.len()];
+        for (i, list) in self.iter().enumerate() {
+            for item in list {
+                let end = &mut ends[*item as usize];
+                items[*end as usize] = to_u32(i);
+                *end += 1;
+            }
+        }
+        FlatLists { ends, items }
+    }
+}
+
+impl<L: IntoIterator<Item = u32>> FromIterator<L> for FlatLists {
+    fn from_iter<I: IntoIterator<Item = L>>(lists: I) -> FlatLists {
+        let lists = lists.into_iter();
+        let mut flat = FlatLists::with_capacity(lists.size_hint().0);
+        lists.for_each(|list| flat.push(list));
+        flat
+    }
+}
+
+fn to_u32(count: usize) -> u32 {
+    u32::try_from(count).expect("steps and edges are limited")
+}
+
 #[cfg(test)]
 mod tests {
+    use super::FlatLists;
     use super::*;
+
+    #[test]
+    fn turned_lists_say_who_holds_each() {
+        let flat: FlatLists = [vec![], vec![0, 2], vec![0], vec![2]].into_iter().collect();
+        let turned: Vec<Vec<u32>> = flat.invert().iter().map(<[u32]>::to_vec).collect();
+        assert_eq!(turned, [vec![1, 2], vec![], vec![1, 3], vec![]]);
+        assert_eq!((flat.len(), flat.items()), (4, &[0, 2, 0, 2][..]));
+    }
 
     fn graph(edges: &[&[u32]]) -> IndexGraph {
         IndexGraph::new(edges.iter().map(|to| to.iter().copied()))

@@ -5,40 +5,31 @@
 //! then `survey`, which all checks share.
 
 mod advice;
-mod artifacts;
 mod bind;
 mod check;
-mod compare;
-mod conflict_resolvers;
 mod content_hash;
-mod critical_path;
 mod definition;
-mod expr_sites;
-mod field_path;
-mod flat_lists;
 mod frozen_definition;
 mod graph;
-mod json_depth;
-mod library;
 mod numbers;
 mod order;
 mod problem;
 mod references;
 mod schemas;
 mod shape;
-mod step_id_map;
 mod survey;
-mod types;
 mod untrusted_text;
-mod worker_starts;
 
-pub use check::{CheckedWorkflow, check_workflow};
+pub use advice::{CriticalPath, WorkerStarts, group_digits};
+pub use check::{CheckedWorkflow, WorkflowLibrary, check_workflow};
 pub use content_hash::ContentHash;
-pub use critical_path::CriticalPath;
-pub use definition::{Plan, PlanDefinition, RelativeStepPath, RouteTargetIx, ScopeEntry, ScopeIx, WorkflowEntry};
-pub use field_path::{FieldPath, FieldSegment, PlanField};
+pub use definition::{
+    Plan, PlanDefinition, RelativeStepPath, RouteTargetIx, ScopeEntry, ScopeIx, StepIdMap, WorkflowEntry,
+};
 pub use frozen_definition::FrozenDefinition;
-pub use library::WorkflowLibrary;
-pub use problem::{PlanProblem, ProblemCode, ProblemLocation, Severity, Suggestion};
-pub use step_id_map::StepIdMap;
-pub use worker_starts::{WorkerStarts, group_digits};
+pub use problem::{
+    FieldPath, FieldSegment, PlanField, PlanProblem, ProblemCode, ProblemLocation, Severity, Suggestion,
+};
+
+pub(crate) use definition::detours;
+pub(crate) use problem::{FieldRef, FieldRest};

@@ -2,8 +2,10 @@
 
 use super::{
     definition::ScopeIx,
-    field_path::PlanField::{self, *},
-    problem::{PlanProblem, ProblemCode, ProblemCollector, ProblemLocation},
+    problem::{
+        PlanField::{self, *},
+        PlanProblem, ProblemCode, ProblemCollector, ProblemLocation,
+    },
     survey::PlanSurvey,
 };
 use crate::{

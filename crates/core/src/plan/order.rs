@@ -1,15 +1,17 @@
 //! Check that the steps of a scope can follow one another: every name exists, no step waits for itself, every step can
-//! be reached.
+//! be reached, and a conflict resolver comes after the step whose conflicts it resolves and before the steps that need
+//! the result.
 
-use super::{
-    definition::{ScopeEntry, ScopeIx},
-    field_path::{FieldPath, FieldRef, FieldRest, PlanField},
-    problem::{PlanProblem, ProblemCode, ProblemCollector, ProblemLocation},
-    survey::PlanSurvey,
-};
 use crate::{
     ids::StepId,
-    ir::{GateTimeout, RouteTarget, ScopeShape, Step, StepKindSpec, WaitTimeout},
+    ir::{RouteTarget, ScopeShape, Step, StepKindSpec},
+    plan::{
+        definition::{RouteTargetIx, ScopeEntry, ScopeIx, detours},
+        problem::{
+            FieldPath, FieldRef, FieldRest, PlanField, PlanProblem, ProblemCode, ProblemCollector, ProblemLocation,
+        },
+        survey::PlanSurvey,
+    },
 };
 
 /// Maximum steps of a cycle that are shown; the middle of a longer one is left out.
@@ -107,7 +109,7 @@ impl ScopeOrderCheck<'_> {
             return Some((at, format!("`{}` waits for `{}`", other.id, one.id)));
         }
         let leads = |target: &RouteTarget| matches!(target, RouteTarget::Step(id) if *id == other.id);
-        let (field, _) = route_targets(one).into_iter().find(|(_, target)| leads(target))?;
+        let (field, _) = route_targets(one).find(|(_, target)| leads(target))?;
         Some((self.survey.step_location(self.ix, from, field), format!("`{}` goes to `{}`", one.id, other.id)))
     }
 
@@ -140,7 +142,7 @@ impl ScopeOrderCheck<'_> {
 }
 
 /// Reports an unknown step. Points to it if it exists elsewhere, otherwise suggests a similar name.
-pub(super) fn report_unknown_step(
+fn report_unknown_step(
     survey: &PlanSurvey<'_>,
     ix: ScopeIx,
     problems: &mut ProblemCollector,
@@ -161,34 +163,101 @@ pub(super) fn report_unknown_step(
     });
 }
 
-/// Returns every field of a step that names a route target.
-pub(super) fn route_targets(step: &Step) -> Vec<(FieldRef<'static>, &RouteTarget)> {
-    let whole = |field| FieldRef::new(field, FieldRest::Whole);
-    let mut targets: Vec<(FieldRef<'static>, &RouteTarget)> = Vec::new();
-    targets.extend(step.next.iter().map(|target| (whole(PlanField::Next), target)));
-    match &step.kind {
-        StepKindSpec::Branch(branch) => {
-            let arms = branch.arms.iter().enumerate();
-            targets.extend(
-                arms.map(|(i, arm)| {
-                    (FieldRef::new(PlanField::Arms, FieldRest::ItemField(i, PlanField::Next)), &arm.next)
-                }),
-            );
-            targets.push((whole(PlanField::Default), &branch.default));
-        }
-        StepKindSpec::Gate(gate) => {
-            targets.extend(gate.on_approve.iter().map(|target| (whole(PlanField::OnApprove), target)));
-            targets.extend(gate.on_reject.iter().map(|target| (whole(PlanField::OnReject), target)));
-            if let GateTimeout::Go(target) = &gate.on_timeout {
-                targets.push((whole(PlanField::OnTimeout), target));
+/// Returns every field of a step that names a route target, and the targets.
+pub(super) fn route_targets(step: &Step) -> impl Iterator<Item = (FieldRef<'static>, &RouteTarget)> {
+    let next = FieldRef::new(PlanField::Next, FieldRest::Whole);
+    step.next.iter().map(move |target| (next, target)).chain(detours(&step.kind))
+}
+
+pub(super) fn check_conflict_resolvers(survey: &PlanSurvey<'_>, problems: &mut ProblemCollector) {
+    for (ix, entry) in survey.scopes() {
+        for (i, step) in (0u32..).zip(&entry.scope.steps) {
+            let Some(by) = &step.policy.settled_by else { continue };
+            let at = || survey.step_location(ix, i, PlanField::SettledBy);
+            let Some(settler) = entry.conflict_resolver(i) else {
+                report_unknown_step(survey, ix, problems, ProblemCode::UnknownTarget, at(), by);
+                continue;
+            };
+            if let Some((message, hint)) = find_resolver_fault(survey, ix, entry, i, settler) {
+                problems.push(PlanProblem::new(ProblemCode::BadSettler, at(), message).with_hint(hint));
             }
         }
-        StepKindSpec::Wait(wait) => {
-            if let WaitTimeout::Go(target) = &wait.on_timeout {
-                targets.push((whole(PlanField::OnTimeout), target));
-            }
-        }
-        _ => {}
     }
-    targets
+}
+
+/// Returns the reason why a step cannot resolve the conflicts of another, and a hint.
+fn find_resolver_fault(
+    survey: &PlanSurvey<'_>,
+    ix: ScopeIx,
+    entry: &ScopeEntry,
+    i: u32,
+    settler: u32,
+) -> Option<(String, String)> {
+    let (step, by) = (entry.step(i), entry.step(settler));
+    let (id, other) = (&step.id, &by.id);
+    let term = survey.terms(ix).step;
+    let fault = |message: String, hint: &str| Some((message, hint.to_owned()));
+    if i == settler {
+        return fault(format!("`{id}` cannot resolve its own conflicts"), &format!("name another {term}"));
+    }
+    if !has_merged_worktree(step) {
+        let message = format!("`{id}` has no worktree that is merged, so it has no conflicts to resolve");
+        return fault(message, "give it `isolation: worktree`, without `merge: false`");
+    }
+    if !matches!(by.kind, StepKindSpec::Work(_)) {
+        let message = format!("`{other}` cannot resolve conflicts: it is not work that can change files");
+        return fault(message, &format!("name a {term} that an agent, a tool or a command runs"));
+    }
+    if is_never_merged(by) {
+        let message = format!("`{other}` cannot resolve conflicts: its changes are never merged");
+        return fault(message, "remove `merge: false` there");
+    }
+    if step_workspace(step) != step_workspace(by) {
+        let message = format!("`{other}` cannot resolve the conflicts of `{id}`: it works in another workspace");
+        return fault(message, "use the same workspace for both");
+    }
+    if by.policy.settled_by.is_some() {
+        let message = format!("`{other}` resolves conflicts, so its own conflicts have no resolver");
+        return fault(message, "remove `conflict` there");
+    }
+    if entry.is_routed() {
+        let follows = entry.next[i as usize] == RouteTargetIx::Step(settler);
+        let message = format!("`{other}` does not come right after `{id}`, whose conflicts it must resolve");
+        return (!follows).then(|| (message, format!("write `next: {other}`")));
+    }
+    if survey.flow(ix).is_before(settler, i) {
+        let message = format!("`{other}` must finish before `{id}`, so it cannot resolve its conflicts afterwards");
+        return fault(message, &format!("name a {term} that does not come before it"));
+    }
+    let early = |dependent: &&u32| **dependent != settler && !entry.dependents(settler).contains(dependent);
+    match entry.dependents(i).iter().find(early) {
+        Some(early) => {
+            let early = &entry.step(*early).id;
+            let message =
+                format!("`{early}` waits for `{id}` but not for `{other}`, which resolves the conflicts of `{id}`");
+            fault(message, "make it depend on the conflict resolver, too")
+        }
+        None if !entry.dependents(i).contains(&settler) => fault(
+            format!("`{other}` does not wait for `{id}`, whose conflicts it must resolve"),
+            &format!("make it depend on that {term}"),
+        ),
+        None => None,
+    }
+}
+
+fn step_workspace(step: &Step) -> Option<&str> {
+    match &step.kind {
+        StepKindSpec::Work(work) => work.isolation.workspace.as_deref(),
+        _ => None,
+    }
+}
+
+fn has_merged_worktree(step: &Step) -> bool {
+    matches!(&step.kind, StepKindSpec::Work(work) if work.isolation.worktree) && !is_never_merged(step)
+}
+
+/// True if its changes stay in a worktree of its own.
+fn is_never_merged(step: &Step) -> bool {
+    let worktree = matches!(&step.kind, StepKindSpec::Work(work) if work.isolation.worktree);
+    worktree && step.extensions.skein.never_merges()
 }

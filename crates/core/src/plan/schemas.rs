@@ -6,8 +6,7 @@ use serde_json::Value;
 
 use super::{
     definition::WorkflowEntry,
-    field_path::{FieldPath, PlanField},
-    problem::{PlanProblem, ProblemCode, ProblemCollector, ProblemLocation},
+    problem::{FieldPath, PlanField, PlanProblem, ProblemCode, ProblemCollector, ProblemLocation},
     survey::PlanSurvey,
 };
 use crate::ir::{Schema, SchemaError};

@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    definition::{ScopeEntry, ScopeIx},
-    field_path::{FieldPath, FieldRef, FieldRest, PlanField},
-    problem::{PlanProblem, ProblemCode, ProblemCollector},
+    definition::{ScopeEntry, ScopeIx, detours},
+    problem::{FieldPath, FieldRef, FieldRest, PlanField, PlanProblem, ProblemCode, ProblemCollector},
     survey::PlanSurvey,
 };
 use crate::{
     ids::StepId,
-    ir::{GateSpec, GateTimeout, ParallelSpec, Step, StepKindSpec, WaitTimeout},
+    ir::{ParallelSpec, Step, StepKindSpec},
     terms::WorkflowTerms,
 };
 
@@ -90,7 +89,7 @@ impl StepShapeCheck<'_> {
             }
             return;
         }
-        let next = self.step.next.is_some().then_some(PlanField::Next);
+        let next = self.step.next.is_some().then_some(FieldRef::new(PlanField::Next, FieldRest::Whole));
         for field in next.into_iter().chain(routing_fields(&self.step.kind)) {
             let message = format!("`{}` routes to a {term}, but in a graph {term}s wait for each other", self.step.id);
             let problem = self.build_problem(ProblemCode::Misplaced, field, message);
@@ -152,23 +151,10 @@ impl StepShapeCheck<'_> {
     }
 }
 
-/// Returns the fields of a kind that route a cursor.
-fn routing_fields(kind: &StepKindSpec) -> Vec<PlanField> {
+/// Returns the fields of a kind that route a cursor. For a branch, that is the kind itself.
+fn routing_fields(kind: &StepKindSpec) -> Vec<FieldRef<'static>> {
     match kind {
-        StepKindSpec::Branch(_) => vec![PlanField::Kind],
-        StepKindSpec::Gate(gate) => {
-            let GateSpec { on_approve, on_reject, on_timeout, .. } = &**gate;
-            let late = matches!(on_timeout, GateTimeout::Go(_));
-            let fields = [
-                (on_approve.is_some(), PlanField::OnApprove),
-                (on_reject.is_some(), PlanField::OnReject),
-                (late, PlanField::OnTimeout),
-            ];
-            fields.into_iter().filter(|field| field.0).map(|field| field.1).collect()
-        }
-        StepKindSpec::Wait(wait) if matches!(wait.on_timeout, WaitTimeout::Go(_)) => {
-            vec![PlanField::OnTimeout]
-        }
-        _ => Vec::new(),
+        StepKindSpec::Branch(_) => vec![FieldRef::new(PlanField::Kind, FieldRest::Whole)],
+        kind => detours(kind).into_iter().map(|(field, _)| field).collect(),
     }
 }

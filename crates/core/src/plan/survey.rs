@@ -1,19 +1,22 @@
-//! A definition that is being checked, with the queries that all checks share: the flow of each scope, and the steps
-//! that an expression at some spot can see.
+//! A definition that is being checked, with the queries that all checks share: the flow of each scope, every expression
+//! with its position, and the steps that an expression can see.
 
-use std::cell::OnceCell;
+use std::{cell::OnceCell, collections::BTreeSet};
 
-use super::{
-    definition::{PlanDefinition, RouteTargetIx, ScopeEntry, ScopeIx, detour_targets},
-    field_path::{FieldPath, PlanField},
-    graph::{GraphClosure, GraphComponents, IndexGraph},
-    library::WorkflowLibrary,
-    order::route_targets,
-    problem::ProblemLocation,
-};
 use crate::{
+    expr::{Expr, ReferenceRoot},
     ids::StepId,
-    ir::{RouteTarget, ScopeShape, Step, StepKindSpec},
+    ir::{
+        HookAction, HookTiming, InputBinding, RouteTarget, Schema, ScopeShape, Step, StepKindSpec, WorkSpec,
+        WorkerSpec, WorkflowHook, WorkflowTrigger,
+    },
+    plan::{
+        check::WorkflowLibrary,
+        definition::{PlanDefinition, RouteTargetIx, ScopeEntry, ScopeIx, WorkflowEntry, detour_targets},
+        graph::{GraphClosure, GraphComponents, IndexGraph},
+        order::route_targets,
+        problem::{FieldPath, FieldRef, FieldRest, PlanField, ProblemLocation},
+    },
     terms::WorkflowTerms,
 };
 
@@ -40,7 +43,7 @@ impl ScopeFlow {
     }
 
     /// True if there is a path from one step to another.
-    pub fn is_before(&self, first: u32, then: u32) -> bool {
+    pub(super) fn is_before(&self, first: u32, then: u32) -> bool {
         let closure = || self.closure.get_or_init(|| self.graph.build_closure(&self.components));
         self.is_next(first, then) || closure().is_before(first, then)
     }
@@ -62,9 +65,9 @@ fn find_doubtful_steps(entry: &ScopeEntry, graph: &IndexGraph) -> Vec<bool> {
         return doubtful;
     };
     let mut doubtful = vec![true; entry.len() as usize];
-    let targets = entry.scope.steps.iter().flat_map(|step| route_targets(step));
+    let mut targets = entry.scope.steps.iter().flat_map(|step| route_targets(step));
     let leads_nowhere = |target: &RouteTarget| matches!(target, RouteTarget::Step(id) if is_wrong(id));
-    if !start.as_ref().is_some_and(is_wrong) && !targets.into_iter().any(|(_, to)| leads_nowhere(to)) {
+    if !start.as_ref().is_some_and(is_wrong) && !targets.any(|(_, to)| leads_nowhere(to)) {
         graph.find_reachable(entry.start).into_iter().for_each(|i| doubtful[i as usize] = false);
     }
     doubtful
@@ -88,8 +91,7 @@ fn route_successors(entry: &ScopeEntry, i: u32) -> Vec<u32> {
         StepKindSpec::Gate(gate) => gate.on_approve.is_some(),
         _ => false,
     };
-    let mut to: Vec<u32> =
-        detour_targets(&step.kind).into_iter().filter_map(|id| entry.by_id.get(id).copied()).collect();
+    let mut to: Vec<u32> = detour_targets(&step.kind).filter_map(|id| entry.by_id.get(id).copied()).collect();
     // A skipped step continues as if nothing had been decided.
     if (!decided || step.when.is_some())
         && let Some(RouteTargetIx::Step(next)) = entry.next.get(i as usize)
@@ -164,29 +166,29 @@ struct ScopeLevel {
 }
 
 impl<'a> PlanSurvey<'a> {
-    pub fn new(definition: &'a PlanDefinition, library: &'a dyn WorkflowLibrary) -> PlanSurvey<'a> {
+    pub(super) fn new(definition: &'a PlanDefinition, library: &'a dyn WorkflowLibrary) -> PlanSurvey<'a> {
         PlanSurvey { definition, flows: definition.scopes.iter().map(ScopeFlow::new).collect(), library }
     }
 
     /// Returns the terms of the format that a scope was written in.
-    pub fn terms(&self, scope: ScopeIx) -> &'static WorkflowTerms {
+    pub(super) fn terms(&self, scope: ScopeIx) -> &'static WorkflowTerms {
         self.library.workflow_terms(self.definition.workflow_containing(scope).name.as_deref())
     }
 
-    pub fn scopes(&self) -> impl Iterator<Item = (ScopeIx, &'a ScopeEntry)> + use<'a> {
+    pub(super) fn scopes(&self) -> impl Iterator<Item = (ScopeIx, &'a ScopeEntry)> + use<'a> {
         (0u32..).map(ScopeIx).zip(&self.definition.scopes)
     }
 
     /// Returns every step with its position.
-    pub fn steps(&self) -> impl Iterator<Item = (ScopeIx, u32, &'a Step)> + use<'a> {
+    pub(super) fn steps(&self) -> impl Iterator<Item = (ScopeIx, u32, &'a Step)> + use<'a> {
         self.scopes().flat_map(|(ix, entry)| (0u32..).zip(&entry.scope.steps).map(move |(i, step)| (ix, i, &**step)))
     }
 
-    pub fn flow(&self, scope: ScopeIx) -> &ScopeFlow {
+    pub(super) fn flow(&self, scope: ScopeIx) -> &ScopeFlow {
         &self.flows[scope.0 as usize]
     }
 
-    pub fn step_location(&self, scope: ScopeIx, step: u32, field: impl Into<FieldPath>) -> ProblemLocation {
+    pub(super) fn step_location(&self, scope: ScopeIx, step: u32, field: impl Into<FieldPath>) -> ProblemLocation {
         let id = self.definition.scope(scope).step(step).id.clone();
         ProblemLocation { step: Some(id), ..self.workflow_location(scope, field.into()) }
     }
@@ -199,7 +201,7 @@ impl<'a> PlanSurvey<'a> {
     }
 
     /// Returns the location of a field of a scope; for an inner one, as a field of the step that contains it.
-    pub fn scope_location(&self, scope: ScopeIx, field: impl Into<FieldPath>) -> ProblemLocation {
+    pub(super) fn scope_location(&self, scope: ScopeIx, field: impl Into<FieldPath>) -> ProblemLocation {
         let Some((parent, holder, which)) = self.definition.scope(scope).parent else {
             return self.workflow_location(scope, field.into());
         };
@@ -210,7 +212,7 @@ impl<'a> PlanSurvey<'a> {
         self.step_location(parent, holder, prefix.join(field))
     }
 
-    pub fn spot_location(&self, spot: ExprSpot, field: impl Into<FieldPath>) -> ProblemLocation {
+    pub(super) fn spot_location(&self, spot: ExprSpot, field: impl Into<FieldPath>) -> ProblemLocation {
         match spot.step {
             Some(step) => self.step_location(spot.scope, step, field),
             None => self.scope_location(spot.scope, field),
@@ -218,7 +220,7 @@ impl<'a> PlanSurvey<'a> {
     }
 
     /// True if a scope is inside an each.
-    pub fn has_item(&self, scope: ScopeIx) -> bool {
+    pub(super) fn has_item(&self, scope: ScopeIx) -> bool {
         let mut at = scope;
         while let Some((parent, holder, _)) = self.definition.scope(at).parent {
             if matches!(self.definition.scope(parent).step(holder).kind, StepKindSpec::Each(_)) {
@@ -230,7 +232,7 @@ impl<'a> PlanSurvey<'a> {
     }
 
     /// Returns the step that a name means at a spot, if it can have run by then.
-    pub fn find_visible_step(&self, spot: ExprSpot, id: &str) -> Result<VisibleStep, VisibilityError> {
+    pub(super) fn find_visible_step(&self, spot: ExprSpot, id: &str) -> Result<VisibleStep, VisibilityError> {
         let names = &self.definition.workflow_containing(spot.scope).names;
         let &(scope, step) = names.get(id).ok_or(VisibilityError::NoSuchStep)?;
         let (reader, target, each) = self.find_common_scope(spot, scope, step);
@@ -307,6 +309,198 @@ impl<'a> PlanSurvey<'a> {
             (None, Some(_)) => Err(VisibilityError::NotBefore),
             (Some(_), None) => Err(VisibilityError::Around),
             (Some(_), Some(_)) => Err(VisibilityError::SiblingLane),
+        }
+    }
+}
+
+/// One expression of a definition.
+#[derive(Debug)]
+pub(super) struct ExprSite<'a> {
+    pub spot: ExprSpot,
+    pub field: FieldRef<'a>,
+    pub expr: &'a Expr,
+    /// The schema of its value.
+    pub wants: Option<&'a Schema>,
+    /// True if the step fails when its value is null.
+    pub required: bool,
+}
+
+/// Passes all of them to `show`, in the order of the steps.
+pub(super) fn visit_sites<'a>(definition: &'a PlanDefinition, show: &mut dyn FnMut(ExprSite<'a>)) {
+    let spot = ExprSpot { scope: ScopeIx(0), step: None, reach: ExprReach::Start };
+    let mut sites = SiteVisitor { show, spot, undo: false };
+    for entry in &definition.workflows {
+        sites.visit_workflow(entry);
+    }
+    for (ix, entry) in (0u32..).map(ScopeIx).zip(&definition.scopes) {
+        sites.visit_scope(ix, entry);
+    }
+}
+
+impl PlanDefinition {
+    /// Returns the names below `context` that expressions read, and whether one reads the whole.
+    pub fn context_reads(&self) -> (BTreeSet<String>, bool) {
+        let (mut names, mut whole) = (BTreeSet::new(), false);
+        visit_sites(self, &mut |site| {
+            for read in site.expr.reads().iter().filter(|read| *read.root == ReferenceRoot::Context) {
+                match read.path.first() {
+                    Some(name) => drop(names.insert(name.clone())),
+                    None => whole = true,
+                }
+            }
+        });
+        (names, whole)
+    }
+}
+
+/// Returns the expressions of one step.
+pub(super) fn step_sites(scope: ScopeIx, i: u32, step: &Step) -> Vec<ExprSite<'_>> {
+    let mut found = Vec::new();
+    let mut show = |site| found.push(site);
+    let spot = ExprSpot { scope, step: Some(i), reach: ExprReach::Before };
+    SiteVisitor { show: &mut show, spot, undo: false }.visit_step(step);
+    found
+}
+
+struct SiteVisitor<'a, 's> {
+    show: &'s mut dyn FnMut(ExprSite<'a>),
+    spot: ExprSpot,
+    undo: bool,
+}
+
+impl<'a> SiteVisitor<'a, '_> {
+    fn show_field(&mut self, field: PlanField, expr: &'a Expr) {
+        self.show_expr(field, FieldRest::Whole, expr);
+    }
+
+    fn show_expr(&mut self, field: PlanField, rest: FieldRest<'a>, expr: &'a Expr) {
+        self.show_grouped_expr(None, field, rest, expr);
+    }
+
+    fn show_grouped_expr(&mut self, group: Option<PlanField>, field: PlanField, rest: FieldRest<'a>, expr: &'a Expr) {
+        let field = FieldRef { undo: self.undo, group, field, rest };
+        (self.show)(ExprSite { spot: self.spot, field, expr, wants: None, required: false });
+    }
+
+    fn visit_workflow(&mut self, entry: &'a WorkflowEntry) {
+        let workflow = &entry.workflow;
+        self.spot = ExprSpot { scope: entry.root, step: None, reach: ExprReach::Start };
+        for (name, value) in &workflow.env {
+            self.show_expr(PlanField::Env, FieldRest::Name(name), value);
+        }
+        for (i, trigger) in workflow.triggers.iter().enumerate() {
+            if let WorkflowTrigger::Event { condition: Some(condition), .. } = trigger {
+                self.show_expr(PlanField::Triggers, FieldRest::ItemField(i, PlanField::Condition), condition);
+            }
+        }
+        for (i, hook) in workflow.hooks.iter().enumerate() {
+            self.visit_hook(i, hook);
+        }
+    }
+
+    fn visit_hook(&mut self, i: usize, hook: &'a WorkflowHook) {
+        self.spot.reach = match hook.when {
+            HookTiming::Start => ExprReach::Start,
+            HookTiming::Success | HookTiming::Failure => ExprReach::End,
+        };
+        match &hook.action {
+            HookAction::Notify { message, .. } => {
+                let rest = FieldRest::ItemField(i, PlanField::Message);
+                message.iter().for_each(|message| self.show_expr(PlanField::Hooks, rest, message));
+            }
+            HookAction::Run { arguments, .. } => {
+                for (j, argument) in arguments.iter().enumerate() {
+                    let rest = FieldRest::ItemFieldItem(i, PlanField::Arguments, j);
+                    self.show_expr(PlanField::Hooks, rest, argument);
+                }
+            }
+        }
+    }
+
+    fn visit_scope(&mut self, scope: ScopeIx, entry: &'a ScopeEntry) {
+        for (i, step) in (0u32..).zip(&entry.scope.steps) {
+            self.spot = ExprSpot { scope, step: Some(i), reach: ExprReach::Before };
+            self.visit_step(step);
+        }
+        self.spot = ExprSpot { scope, step: None, reach: ExprReach::End };
+        if let Some(result) = &entry.scope.result {
+            self.show_field(PlanField::Result, result);
+        }
+    }
+
+    fn visit_step(&mut self, step: &'a Step) {
+        step.when.iter().for_each(|when| self.show_field(PlanField::When, when));
+        self.visit_bindings(&step.inputs);
+        self.visit_kind(&step.kind);
+        if let Some(undo) = &step.undo {
+            (self.spot.reach, self.undo) = (ExprReach::Own, true);
+            self.visit_bindings(&undo.inputs);
+            self.visit_work(&undo.work);
+            self.undo = false;
+        }
+    }
+
+    fn visit_bindings(&mut self, bindings: &'a [InputBinding]) {
+        for binding in bindings {
+            let field =
+                FieldRef { undo: self.undo, ..FieldRef::new(PlanField::Inputs, FieldRest::Name(&binding.name)) };
+            let (wants, required) = (Some(&binding.schema), binding.required);
+            (self.show)(ExprSite { spot: self.spot, field, expr: &binding.value, wants, required });
+        }
+    }
+
+    fn visit_kind(&mut self, kind: &'a StepKindSpec) {
+        match kind {
+            StepKindSpec::Work(work) => self.visit_work(work),
+            StepKindSpec::Gate(gate) => {
+                self.show_field(PlanField::Message, &gate.message);
+                gate.shows
+                    .iter()
+                    .enumerate()
+                    .for_each(|(i, show)| self.show_expr(PlanField::Shows, FieldRest::Item(i), show));
+            }
+            StepKindSpec::Branch(branch) => {
+                for (i, arm) in branch.arms.iter().enumerate() {
+                    self.show_expr(PlanField::Arms, FieldRest::ItemField(i, PlanField::When), &arm.when);
+                }
+            }
+            StepKindSpec::Each(each) => self.show_field(PlanField::Over, &each.over),
+            StepKindSpec::Loop(repeat) => {
+                let outside = std::mem::replace(&mut self.spot.reach, ExprReach::Inside);
+                self.show_field(PlanField::While, &repeat.condition);
+                self.spot.reach = outside;
+            }
+            StepKindSpec::Wait(_) | StepKindSpec::Parallel(_) | StepKindSpec::Call(_) => {}
+        }
+    }
+
+    fn visit_work(&mut self, work: &'a WorkSpec) {
+        self.visit_worker(None, &work.worker);
+        if let Some(check) = &work.check {
+            self.visit_worker(Some(PlanField::Check), &check.worker);
+        }
+        if let Some(summary) = &work.summary {
+            self.visit_worker(Some(PlanField::Summary), &summary.worker);
+        }
+    }
+
+    fn visit_worker(&mut self, group: Option<PlanField>, worker: &'a WorkerSpec) {
+        // Plain text needs no checks.
+        let is_written = |expr: &&'a Expr| expr.as_literal().is_none();
+        match worker {
+            WorkerSpec::Agent { instructions, .. } => {
+                instructions
+                    .iter()
+                    .filter(is_written)
+                    .for_each(|e| self.show_grouped_expr(group, PlanField::Instructions, FieldRest::Whole, e));
+            }
+            WorkerSpec::Command { arguments, .. } => {
+                let written = arguments.iter().enumerate().filter(|(_, expr)| is_written(expr));
+                written.for_each(|(i, expr)| {
+                    self.show_grouped_expr(group, PlanField::Arguments, FieldRest::Item(i), expr);
+                });
+            }
+            WorkerSpec::Tool { .. } | WorkerSpec::Action { .. } | WorkerSpec::Script { .. } => {}
         }
     }
 }

@@ -10,12 +10,9 @@ use serde_json::Value;
 
 use super::{
     definition::ScopeIx,
-    expr_sites::{ExprSite, step_sites},
-    field_path::{FieldPath, FieldRef, FieldRest, PlanField},
-    problem::{PlanProblem, ProblemCode, ProblemCollector, ProblemLocation},
+    problem::{FieldPath, FieldRef, FieldRest, PlanField, PlanProblem, ProblemCode, ProblemCollector, ProblemLocation},
     references,
-    survey::{ExprReach, ExprSpot, PlanSurvey},
-    types,
+    survey::{ExprReach, ExprSite, ExprSpot, PlanSurvey, step_sites},
 };
 use crate::{
     expr::{Expr, ExprRead, ReferenceRoot, StepProperty},
@@ -180,7 +177,7 @@ impl<'a> OriginTracer<'a> {
             ReferenceRoot::Step { part: StepProperty::Status, .. } => None,
             ReferenceRoot::Step { id, part } => {
                 let seen = self.survey.find_visible_step(spot, id).ok()?;
-                let schema = types::output_schema(definition, definition.scope(seen.scope), seen.step);
+                let schema = references::output_schema(definition, definition.scope(seen.scope), seen.step);
                 if *part == StepProperty::Output && is_never_text(schema, read.path) {
                     return None;
                 }
@@ -218,16 +215,16 @@ impl<'a> OriginTracer<'a> {
         self.answer_query(OriginQuery::Step(scope, i))
     }
 
-    fn answer_query(&mut self, asked: OriginQuery) -> Option<TextOrigin> {
-        if let Some(known) = self.known.get(&asked) {
+    fn answer_query(&mut self, query: OriginQuery) -> Option<TextOrigin> {
+        if let Some(known) = self.known.get(&query) {
             return known.clone();
         }
-        self.known.insert(asked.clone(), None);
-        let origin = match &asked {
+        self.known.insert(query.clone(), None);
+        let origin = match &query {
             OriginQuery::Step(scope, i) => self.find_step_origin(*scope, *i),
             OriginQuery::Input(root, name) => self.find_input_origin(*root, name.as_deref()),
         };
-        self.known.insert(asked, origin.clone());
+        self.known.insert(query, origin.clone());
         origin
     }
 

@@ -1,21 +1,22 @@
-//! Explanations why a step waits, did not run, or did not succeed: one sentence, and a reason code for programs.
+//! Explanations why a step waits, did not run, or did not succeed: one sentence, and a reason code for programs. The
+//! cause of a halt is searched from the instance outwards.
 //!
 //! Owns the sentences. Reads only the plan and the state; details that the state does not keep are not reported.
 
 use serde::Serialize;
 
-use super::{
-    halt_cause::{self, HaltCause, find_halt_cause},
-    undo::{UndoProgress, undo_progress},
-    waitpoints, words,
-};
 use crate::{
     engine::{
-        AttemptRole, AttemptStopReason, HaltReason, InstancePhase, RunState, SkipReason, StepAt, StepOutcome,
-        StepPaths, StepPhase, UndoWalk, UndoWalkState, VisitState, WaitpointState, format_utc,
+        AttemptRole, AttemptStopReason, HaltReason, InstanceIx, InstancePhase, RunState, SkipReason, StepAt,
+        StepOutcome, StepPaths, StepPhase, TIMEOUT_ACTOR, UndoWalk, UndoWalkState, VisitState, WaitpointState,
+        format_utc,
     },
-    ir::{ErrorClass, HoldReason, SiblingPolicy, Step, StepKindSpec},
+    ir::{ErrorClass, HoldReason, OutcomeAction, RunStatus, SiblingPolicy, Step, StepKindName, StepKindSpec},
     plan::Plan,
+    view::{
+        run::{self, UndoProgress, undo_progress},
+        words,
+    },
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -100,25 +101,25 @@ struct ExplainContext<'a> {
 /// Explains the status of a step. `None` if it is running or succeeded.
 pub(super) fn explain_step(plan: &Plan, state: &RunState, names: &StepPaths, at: StepAt) -> Option<StepExplanation> {
     let step = names.step(at);
-    let about = ExplainContext { plan, state, names, at, step, more: state.visit_state(at) };
+    let context = ExplainContext { plan, state, names, at, step, more: state.visit_state(at) };
     let phase = state.step(at).phase;
     if let Some(message) = state.quarantine.as_ref().filter(|_| phase == StepPhase::Pending || phase.is_live()) {
         return Some(StepExplanation::new(StepReason::Quarantined, format!("the run was set aside: {message}")));
     }
     match phase {
-        StepPhase::Pending => about.explain_pending(),
-        StepPhase::Ready => Some(about.explain_ready()),
-        StepPhase::Held | StepPhase::Gated | StepPhase::Waiting => about.explain_waitpoint(),
-        StepPhase::Backoff => about.explain_backoff(),
-        StepPhase::Stopping => Some(about.explain_stopping()),
+        StepPhase::Pending => context.explain_pending(),
+        StepPhase::Ready => Some(context.explain_ready()),
+        StepPhase::Held | StepPhase::Gated | StepPhase::Waiting => context.explain_waitpoint(),
+        StepPhase::Backoff => context.explain_backoff(),
+        StepPhase::Stopping => Some(context.explain_stopping()),
         StepPhase::Unwinding => Some(StepExplanation::new(
             StepReason::Unwinding,
             "the completed steps of its failed try are undone before the retry",
         )),
         StepPhase::Running | StepPhase::Checking | StepPhase::Summing | StepPhase::Inside => None,
-        StepPhase::Done => about.explain_end(),
-        StepPhase::Undoing => Some(about.explain_undo("is being undone", StepReason::Undoing)),
-        StepPhase::Undone => Some(about.explain_undo("undone", StepReason::Undone)),
+        StepPhase::Done => context.explain_end(),
+        StepPhase::Undoing => Some(context.explain_undo("is being undone", StepReason::Undoing)),
+        StepPhase::Undone => Some(context.explain_undo("undone", StepReason::Undone)),
         StepPhase::Stuck => Some(StepExplanation::new(StepReason::NotUndone, "could not be undone: its undo failed")),
     }
 }
@@ -176,30 +177,30 @@ impl ExplainContext<'_> {
 
     /// Explains an open gate, wait or hold.
     fn explain_waitpoint(&self) -> Option<StepExplanation> {
-        let opening = self.state.waitpoint(self.more?.opening?)?;
-        let until = opening.deadline.map(format_utc);
+        let waitpoint = self.state.waitpoint(self.more?.opening?)?;
+        let until = waitpoint.deadline.map(format_utc);
         let time = until.as_ref().map_or(String::new(), |until| format!(", until {until}"));
-        let who = words::approver_names(&opening.approvers);
-        let nobody = if opening.escalations > 0 { "nobody" } else { "anyone" };
+        let who = words::approver_names(&waitpoint.approvers);
+        let nobody = if waitpoint.escalations > 0 { "nobody" } else { "anyone" };
         let by = if who.is_empty() { nobody.to_owned() } else { words::join_list(&who, "or") };
-        let by = match opening.quorum {
+        let by = match waitpoint.quorum {
             1 => by,
-            quorum => format!("{by} ({})", waitpoints::format_progress(opening.approvals.len(), quorum)),
+            quorum => format!("{by} ({})", run::format_progress(waitpoint.approvals.len(), quorum)),
         };
         let (reason, text) = match self.state.step(self.at).phase {
             StepPhase::Gated => (StepReason::Decision, format!("waits for a decision by {by}{time}")),
             StepPhase::Waiting => {
-                let signals = words::join_quoted(&waitpoints::awaited_signals(opening, self.names), "or");
+                let signals = words::join_quoted(&run::awaited_signals(waitpoint, self.names), "or");
                 (StepReason::Signal, format!("waits for signal {signals}{time}"))
             }
-            _ => self.explain_hold(opening, &by, &time),
+            _ => self.explain_hold(waitpoint, &by, &time),
         };
         Some(StepExplanation { who, until, ..StepExplanation::new(reason, text) })
     }
 
-    fn explain_hold(&self, opening: &WaitpointState, by: &str, time: &str) -> (StepReason, String) {
+    fn explain_hold(&self, waitpoint: &WaitpointState, by: &str, time: &str) -> (StepReason, String) {
         let reason = self.more.and_then(|more| more.held).unwrap_or(HoldReason::Approval);
-        let message = match opening.message.as_str() {
+        let message = match waitpoint.message.as_str() {
             "" => String::new(),
             message => format!(": {message}"),
         };
@@ -244,9 +245,7 @@ impl ExplainContext<'_> {
         let drains = self.plan.definition.scope(instance.scope).scope.siblings == SiblingPolicy::Drain;
         let cancel = self.state.cancel.as_ref().filter(|_| drains);
         match (instance.halt_reason(), cancel) {
-            (Some(HaltReason::Failed { .. }), Some(cancel)) => {
-                Some(halt_cause::cancel_cause(self.state, true, &cancel.by))
-            }
+            (Some(HaltReason::Failed { .. }), Some(cancel)) => Some(cancel_cause(self.state, true, &cancel.by)),
             _ => find_halt_cause(self.state, self.names, self.at.0),
         }
     }
@@ -385,4 +384,91 @@ impl ExplainContext<'_> {
         let here = |walk: &&UndoWalkState| walk.targets.get(walk.at).is_some_and(|target| target.at == self.at);
         self.state.walks.values().find(here)?.due.map(format_utc)
     }
+}
+
+/// The cause that stopped an instance, and the steps that the text names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct HaltCause {
+    pub reason: StepReason,
+    pub text: String,
+    pub steps: Vec<String>,
+}
+
+impl HaltCause {
+    fn new(reason: StepReason, text: impl Into<String>) -> HaltCause {
+        HaltCause { reason, text: text.into(), steps: Vec::new() }
+    }
+}
+
+/// Returns the cause that stopped an instance. `None` while it runs, or if it was not halted.
+fn find_halt_cause(state: &RunState, names: &StepPaths, mut ix: InstanceIx) -> Option<HaltCause> {
+    loop {
+        let instance = state.instance(ix);
+        match instance.halt_reason()? {
+            HaltReason::Failed { step } => return Some(failure_cause(state, names, StepAt(ix, *step))),
+            HaltReason::TimedOut => return Some(timeout_cause(names, instance.parent)),
+            HaltReason::Cancelled { by } => return Some(cancel_cause(state, instance.parent.is_none(), by)),
+            HaltReason::Limit { error } => {
+                return Some(HaltCause::new(StepReason::Limit, error.message.clone()));
+            }
+            HaltReason::Outer => {
+                let parent = instance.parent?;
+                if let Some(sibling) = find_failed_sibling(state, parent) {
+                    let path = names.instance_path(sibling).to_owned();
+                    let text = format!("its sibling `{path}` failed");
+                    return Some(HaltCause { steps: vec![path], ..HaltCause::new(StepReason::SiblingFailed, text) });
+                }
+                ix = parent.0;
+            }
+        }
+    }
+}
+
+fn failure_cause(state: &RunState, names: &StepPaths, at: StepAt) -> HaltCause {
+    let step = state.step(at);
+    let (path, outcome) = (names.step_path(at), step.outcome.unwrap_or(StepOutcome::Cancelled));
+    let mut text = format!("`{path}` {}", words::outcome_phrase(outcome));
+    // A gate that is not approved stops the workflow regardless of its failure policy.
+    if names.step(at).kind.name() != StepKindName::Gate {
+        let undoes = step.effect.is_some_and(|effect| effect.then == OutcomeAction::Undo);
+        let consequence = match &names.words(at.0).failure {
+            Some(clauses) if undoes => &clauses.undo,
+            Some(clauses) => &clauses.abort,
+            None if undoes => "the workflow is undone",
+            None => "the workflow stops",
+        };
+        text += &format!(" and {consequence}");
+    }
+    HaltCause { steps: vec![path], ..HaltCause::new(StepReason::StepFailed, text) }
+}
+
+fn timeout_cause(names: &StepPaths, parent: Option<StepAt>) -> HaltCause {
+    let Some(parent) = parent else {
+        return HaltCause::new(StepReason::TimedOut, "the workflow's time was up");
+    };
+    let path = names.step_path(parent);
+    let text = format!("the time of `{path}` was up");
+    HaltCause { steps: vec![path], ..HaltCause::new(StepReason::TimedOut, text) }
+}
+
+fn cancel_cause(state: &RunState, root: bool, by: &str) -> HaltCause {
+    let what = if root { "the run" } else { "the workflow" };
+    if by == TIMEOUT_ACTOR {
+        let text = format!("{what} was cancelled because nobody answered before the timeout");
+        return HaltCause::new(StepReason::Cancelled, text);
+    }
+    let reason = state.cancel.as_ref().and_then(|cancel| cancel.reason.as_deref()).filter(|_| root);
+    let reason = reason.map_or(String::new(), |reason| format!(": {reason}"));
+    HaltCause::new(StepReason::Cancelled, format!("{what} was cancelled by {by}{reason}"))
+}
+
+/// The lane or item whose failure stopped the others.
+fn find_failed_sibling(state: &RunState, parent: StepAt) -> Option<InstanceIx> {
+    let children = &state.visit_state(parent)?.children;
+    let failed = |ix: &&InstanceIx| {
+        let sibling = state.instance(**ix);
+        sibling.halt_reason() != Some(&HaltReason::Outer)
+            && sibling.end().is_some_and(|end| end.status != RunStatus::Succeeded)
+    };
+    children.iter().find(failed).copied()
 }

@@ -10,10 +10,9 @@ use serde::Serialize;
 
 use super::run::find_current_instances;
 use crate::{
-    engine::RunState,
-    engine::StepAt,
-    ir::{GateTimeout, RouteTarget, StepKindName, StepKindSpec, StepStatus, WaitTimeout},
-    plan::{PlanDefinition, RouteTargetIx, ScopeEntry, ScopeIx},
+    engine::{InstanceIx, RunState, StepAt},
+    ir::{StepKindName, StepKindSpec, StepStatus},
+    plan::{FieldRef, FieldRest, PlanDefinition, PlanField, RouteTargetIx, ScopeEntry, ScopeIx, detours},
 };
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -168,11 +167,11 @@ impl GraphBuilder<'_> {
                 dependencies.for_each(|before| self.add_edge(group, entry, *before, RouteTargetIx::Step(i), None));
                 continue;
             }
-            let detours = find_detours(&step.kind);
             if falls_through(&step.kind) && entry.next[i as usize] != RouteTargetIx::End {
                 self.add_edge(group, entry, i, entry.next[i as usize], None);
             }
-            for (target, label) in detours {
+            for (field, target) in detours(&step.kind) {
+                let label = detour_label(&step.kind, field);
                 self.add_edge(group, entry, i, entry.resolve_target(target), Some(label));
             }
         }
@@ -228,28 +227,16 @@ fn falls_through(kind: &StepKindSpec) -> bool {
     }
 }
 
-/// Returns the targets that a step can route to other than `next`, each with its condition.
-fn find_detours(kind: &StepKindSpec) -> Vec<(&RouteTarget, String)> {
-    match kind {
-        StepKindSpec::Branch(branch) => {
-            let arms = branch.arms.iter().map(|arm| (&arm.next, arm.when.source().to_owned()));
-            arms.chain([(&branch.default, "else".to_owned())]).collect()
-        }
-        StepKindSpec::Gate(gate) => {
-            let approved = gate.on_approve.iter().map(|target| (target, "approved".to_owned()));
-            let rejected = gate.on_reject.iter().map(|target| (target, "rejected".to_owned()));
-            let late = match &gate.on_timeout {
-                GateTimeout::Go(target) => Some((target, "timeout".to_owned())),
-                _ => None,
-            };
-            approved.chain(rejected).chain(late).collect()
-        }
-        StepKindSpec::Wait(wait) => match &wait.on_timeout {
-            WaitTimeout::Go(target) => vec![(target, "timeout".to_owned())],
-            _ => Vec::new(),
-        },
-        _ => Vec::new(),
+/// Returns the condition of a route other than `next`.
+fn detour_label(kind: &StepKindSpec, field: FieldRef<'_>) -> String {
+    match (kind, field.field, field.rest) {
+        (StepKindSpec::Branch(branch), _, FieldRest::ItemField(arm, _)) => branch.arms[arm].when.source(),
+        (_, PlanField::OnApprove, _) => "approved",
+        (_, PlanField::OnReject, _) => "rejected",
+        (_, PlanField::OnTimeout, _) => "timeout",
+        _ => "else",
     }
+    .to_owned()
 }
 
 /// Adds the statuses of a run, counting each step of each current instance once.
@@ -264,7 +251,7 @@ fn paint_statuses(definition: &PlanDefinition, state: &RunState, graph: &mut Gra
             continue;
         }
         for step in 0..u32::try_from(instance.steps.len()).unwrap_or(u32::MAX) {
-            let status = state.step_status(StepAt(crate::engine::InstanceIx(i), step));
+            let status = state.step_status(StepAt(InstanceIx(i), step));
             let node = &mut graph.nodes[first[instance.scope.0 as usize] + step as usize];
             *node.counts.entry(status).or_default() += 1;
         }

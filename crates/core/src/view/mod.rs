@@ -6,26 +6,18 @@
 
 mod explain;
 mod graph;
-mod halt_cause;
 mod run;
-mod step;
 mod timeline;
-mod undo;
-mod waitpoints;
 mod words;
 
-#[cfg(test)]
-mod explain_tests;
-#[cfg(test)]
-mod testing;
 #[cfg(test)]
 mod tests;
 
 pub use explain::{StepExplanation, StepReason};
 pub use graph::{GraphEdge, GraphGroup, GraphGroupKind, GraphMark, GraphNode, GraphNodeKind, GraphView, build_graph};
-pub use run::{CancelView, RunView, RunViewOptions, WorkflowView, view_run, view_run_with_options};
-pub use step::{CostView, ErrorView, StepView, view_step};
+pub use run::{
+    CancelView, CostView, ErrorView, RunView, RunViewOptions, StepView, UndoFailureView, UndoView, WaitpointView,
+    WaitpointViewKind, WorkflowView, view_run, view_run_with_options, view_step, view_waitpoint,
+};
 pub use timeline::{TimelineEntry, TimelineLevel, describe_record};
-pub use undo::{UndoFailureView, UndoView};
-pub use waitpoints::{WaitpointView, WaitpointViewKind, view_waitpoint};
 pub use words::status_word;

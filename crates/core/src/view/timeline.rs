@@ -4,15 +4,17 @@
 
 use serde::Serialize;
 
-use super::{halt_cause::TIMEOUT_ACTOR, words};
+use super::words;
 use crate::{
     engine::{
         AttemptEnd, AttemptId, AttemptMode, AttemptRole, AttemptStopReason, CheckFinding, CheckOutput, Event,
         EventSubject, EvidenceResult, HaltReason, InstanceIx, InstancePart, JournalRecord, Publication, SkipReason,
-        StepAt, StepOutcome, StepPaths, Verdict, format_utc,
+        StepAt, StepOutcome, StepPaths, TIMEOUT_ACTOR, Verdict, format_utc,
     },
     ir::{ErrorClass, HookAction, HookTiming, RunStatus, StepKindSpec, StepStatus, WorkflowHook},
 };
+
+use TimelineLevel::{Attention, Detail, Error, Info, Warning};
 
 /// A line of a timeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -61,47 +63,24 @@ type EventLine = (String, TimelineLevel);
 
 impl EventDescriber<'_> {
     fn describe_event(&self, event: &Event) -> Option<EventLine> {
-        match event {
-            Event::RunStarted { .. }
-            | Event::CancelAsked { .. }
-            | Event::RunDecided { .. }
-            | Event::PublicationEnded { .. }
-            | Event::Closed
-            | Event::Quarantined { .. }
-            | Event::Tampered { .. }
-            | Event::SignalKept { .. } => self.describe_run_event(event),
-            Event::InstanceStarted { .. }
-            | Event::InstanceHalted { .. }
-            | Event::InstanceEnded { .. }
-            | Event::UndoBegan { .. }
-            | Event::StepUndone { .. }
-            | Event::UndoFailed { .. }
-            | Event::UndoEnded { .. } => self.describe_instance_event(event),
-            Event::AttemptStarted { attempt, mode, .. } => Some(Self::describe_attempt_start(*attempt, *mode)),
-            Event::AttemptEnded { attempt, end, proofs, by, .. } => {
-                Self::describe_attempt_end(*attempt, end, proofs, by.as_deref())
-            }
-            Event::StepHeld { .. }
-            | Event::Opened { .. }
-            | Event::Escalated { .. }
-            | Event::Approved { .. }
-            | Event::Decided { .. }
-            | Event::SignalTaken { .. } => self.describe_waitpoint_event(event),
-            _ => self.describe_step_event(event),
+        match event.subject() {
+            EventSubject::Run => self.describe_run_event(event),
+            EventSubject::NewInstance { .. } | EventSubject::Instance(_) => self.describe_instance_event(event),
+            EventSubject::Step(at) => self.describe_step_event(at, event),
+            EventSubject::Attempt(attempt) => describe_attempt_event(attempt, event),
+            EventSubject::Waitpoint(_) => self.describe_waitpoint_event(event),
         }
     }
 
     fn describe_run_event(&self, event: &Event) -> Option<EventLine> {
         let (text, level) = match event {
             Event::RunStarted { start, .. } => match (&start.retry_of, &start.forked_from) {
-                (Some(run), _) => (format!("run started, try {} of {run}", start.attempt), TimelineLevel::Info),
-                (None, Some(from)) => {
-                    (format!("run started, forked from {} at {}", from.run, from.step), TimelineLevel::Info)
-                }
-                (None, None) => ("run started".to_owned(), TimelineLevel::Info),
+                (Some(run), _) => (format!("run started, try {} of {run}", start.attempt), Info),
+                (None, Some(from)) => (format!("run started, forked from {} at {}", from.run, from.step), Info),
+                (None, None) => ("run started".to_owned(), Info),
             },
             Event::CancelAsked { by, reason } => {
-                (format!("cancelled by {by}{}", format_suffix(reason.as_deref())), TimelineLevel::Warning)
+                (format!("cancelled by {by}{}", format_suffix(reason.as_deref())), Warning)
             }
             Event::RunDecided { status, error, degraded, .. } => {
                 let degraded = if *degraded { ", degraded" } else { "" };
@@ -110,16 +89,12 @@ impl EventDescriber<'_> {
                 (format!("run {ended}{degraded}{}", format_suffix(message)), run_status_level(*status))
             }
             Event::PublicationEnded { item, failed } => match failed {
-                Some(message) => {
-                    (format!("{} failed: {message}", self.describe_publication(*item)), TimelineLevel::Warning)
-                }
-                None => (format!("{} done", self.describe_publication(*item)), TimelineLevel::Detail),
+                Some(message) => (format!("{} failed: {message}", self.describe_publication(*item)), Warning),
+                None => (format!("{} done", self.describe_publication(*item)), Detail),
             },
-            Event::Quarantined { message } => (format!("run set aside: {message}"), TimelineLevel::Error),
-            Event::Tampered { by, what } => (format!("{by} tried to {what}, and was refused"), TimelineLevel::Warning),
-            Event::SignalKept { name, .. } => {
-                (format!("signal `{name}` arrived before any step waited for it"), TimelineLevel::Info)
-            }
+            Event::Quarantined { message } => (format!("run set aside: {message}"), Error),
+            Event::Tampered { by, what } => (format!("{by} tried to {what}, and was refused"), Warning),
+            Event::SignalKept { name, .. } => (format!("signal `{name}` arrived before any step waited for it"), Info),
             _ => return None,
         };
         Some((text, level))
@@ -127,31 +102,17 @@ impl EventDescriber<'_> {
 
     fn describe_instance_event(&self, event: &Event) -> Option<EventLine> {
         Some(match event {
-            Event::InstanceStarted { part, .. } => (describe_part_start(*part), TimelineLevel::Detail),
+            Event::InstanceStarted { part, .. } => (describe_part_start(*part), Detail),
             Event::InstanceHalted { instance, why, undo } => {
                 let undo = if *undo { " and is undone" } else { "" };
                 let text = format!("stops{undo}: {}", self.describe_halt(*instance, why));
-                (text, TimelineLevel::Warning)
+                (text, Warning)
             }
             Event::InstanceEnded { instance, end } if *instance != InstanceIx::ROOT => {
                 let ended = self.describe_run_end(*instance, end.status);
-                (format!("ended: {ended}"), TimelineLevel::Detail)
+                (format!("ended: {ended}"), Detail)
             }
-            Event::UndoBegan { targets, uncertain, .. } => {
-                let cut = match uncertain.len() {
-                    0 => String::new(),
-                    n => format!("; {n} cut off, possibly with an effect"),
-                };
-                let text = format!("undo begins, steps to undo: {}{cut}", targets.len());
-                (text, TimelineLevel::Warning)
-            }
-            Event::StepUndone { .. } => ("undone".into(), TimelineLevel::Info),
-            Event::UndoFailed { error, .. } => {
-                (format!("could not be undone: {}", error.message), TimelineLevel::Error)
-            }
-            Event::UndoEnded { clean: true, .. } => ("undo ended".into(), TimelineLevel::Info),
-            Event::UndoEnded { clean: false, .. } => ("undo ended with failures".into(), TimelineLevel::Error),
-            _ => return None,
+            _ => return describe_undo_event(event),
         })
     }
 
@@ -195,89 +156,30 @@ impl EventDescriber<'_> {
         }
     }
 
-    fn describe_attempt_start(attempt: AttemptId, mode: AttemptMode) -> EventLine {
-        let mut text = match (attempt.role, attempt.attempt) {
-            (AttemptRole::Main, 1) => "started".to_owned(),
-            (role, 1) => format!("{} started", words::role_word(role)),
-            (role, n) => format!("{} {n} started", words::role_word(role)),
-        };
-        if attempt.iteration > 1 && attempt.role != AttemptRole::Undo {
-            text.push_str(&format!(", iteration {}", attempt.iteration));
-        }
-        text.push_str(match mode {
-            AttemptMode::Fresh | AttemptMode::Again => "",
-            AttemptMode::Rerun => ", after an interruption",
-            AttemptMode::Resume => ", resumed after an interruption",
-            AttemptMode::Restore => ", restored after an interruption",
-        });
-        (text, TimelineLevel::Info)
-    }
-
-    fn describe_attempt_end(
-        attempt: AttemptId,
-        end: &AttemptEnd,
-        proofs: &[EvidenceResult],
-        by: Option<&str>,
-    ) -> Option<EventLine> {
-        let what = match attempt.role {
-            AttemptRole::Main | AttemptRole::Undo => {
-                format!("{} {}", words::role_word(attempt.role), attempt.attempt)
-            }
-            AttemptRole::Check | AttemptRole::Summary => words::role_word(attempt.role).to_owned(),
-        };
-        let (text, level) = match end {
-            AttemptEnd::Succeeded { .. } if proofs.is_empty() => {
-                (format!("{what} was done by {}", by?), TimelineLevel::Info)
-            }
-            AttemptEnd::Succeeded { .. } => {
-                let proven: Vec<&str> = proofs.iter().map(|proof| proof.what.as_str()).collect();
-                let by = by.map(|by| format!(" (done by {by})")).unwrap_or_default();
-                (format!("proven: {}{by}", proven.join("; ")), TimelineLevel::Info)
-            }
-            AttemptEnd::Checked { finding, reasons, output, .. } => {
-                let headline = || output.as_ref().and_then(CheckOutput::headline).map(str::to_owned);
-                let said = join_texts(reasons).or_else(headline);
-                (format!("check: {}{}", finding_word(*finding), format_suffix(said.as_deref())), TimelineLevel::Info)
-            }
-            AttemptEnd::Failed { message, .. } => (format!("{what} failed: {message}"), TimelineLevel::Warning),
-            AttemptEnd::Unmerged { message, .. } => {
-                (format!("{what} is not merged: {message}"), TimelineLevel::Warning)
-            }
-            AttemptEnd::TimedOut => (format!("{what} timed out"), TimelineLevel::Warning),
-            AttemptEnd::Stopped => (format!("{what} stopped"), TimelineLevel::Info),
-            AttemptEnd::Interrupted => (format!("{what} was interrupted"), TimelineLevel::Warning),
-            AttemptEnd::Blocked { .. } => return None,
-            AttemptEnd::HandedOver { to, message } => {
-                (format!("{what} is handed over to {to}: {message}"), TimelineLevel::Warning)
-            }
-        };
-        Some((text, level))
-    }
-
     fn describe_waitpoint_event(&self, event: &Event) -> Option<EventLine> {
         Some(match event {
             Event::StepHeld { reason, until, message, .. } => {
                 let until = until.map_or(String::new(), |until| format!(" until {}", format_utc(until)));
-                (format!("held for {}{until}: {message}", words::hold_phrase(*reason)), TimelineLevel::Attention)
+                (format!("held for {}{until}: {message}", words::hold_phrase(*reason)), Attention)
             }
-            Event::Opened { at, message, .. } => (self.describe_open_waitpoint(*at, message), TimelineLevel::Attention),
+            Event::Opened { at, message, .. } => (self.describe_open_waitpoint(*at, message), Attention),
             Event::Escalated { deadline, approvers, .. } => {
                 let who = words::join_list(&words::approver_names(approvers), "or");
                 let until = deadline.map_or(String::new(), |deadline| format!(", until {}", format_utc(deadline)));
-                (format!("escalated to {who}{until}"), TimelineLevel::Attention)
+                (format!("escalated to {who}{until}"), Attention)
             }
             Event::Approved { by, reason, .. } => {
                 let why = format_suffix(reason.as_deref());
-                (format!("approved by {by}; more approvals needed{why}"), TimelineLevel::Info)
+                (format!("approved by {by}; more approvals needed{why}"), Info)
             }
             Event::Decided { decision, by, reason, .. } => {
                 let word = match decision {
                     Verdict::Approve => "approved",
                     Verdict::Reject => "rejected",
                 };
-                (format!("{word} by {by}{}", format_suffix(reason.as_deref())), TimelineLevel::Info)
+                (format!("{word} by {by}{}", format_suffix(reason.as_deref())), Info)
             }
-            Event::SignalTaken { name, .. } => (format!("got signal `{name}`"), TimelineLevel::Info),
+            Event::SignalTaken { name, .. } => (format!("got signal `{name}`"), Info),
             _ => return None,
         })
     }
@@ -292,38 +194,31 @@ impl EventDescriber<'_> {
         }
     }
 
-    fn describe_step_event(&self, event: &Event) -> Option<EventLine> {
+    fn describe_step_event(&self, at: StepAt, event: &Event) -> Option<EventLine> {
         Some(match event {
             Event::StepExpanded { items, .. } => {
                 let count = items.as_array().map_or(0, Vec::len);
-                (format!("items: {count}"), TimelineLevel::Detail)
+                (format!("items: {count}"), Detail)
             }
-            Event::StepOverdue { .. } => ("its timeout expired".into(), TimelineLevel::Warning),
-            Event::StepEntered { .. } => ("started".into(), TimelineLevel::Info),
-            Event::StopAsked { why, .. } => {
-                let why = match why {
-                    AttemptStopReason::Halted => "the enclosing scope stopped",
-                    AttemptStopReason::Timeout => "its timeout expired",
-                };
-                (format!("stop requested: {why}"), TimelineLevel::Info)
-            }
+            Event::StepOverdue { .. } => ("its timeout expired".into(), Warning),
+            Event::StepEntered { .. } => ("started".into(), Info),
             Event::RetryScheduled { due, error, .. } => {
-                (format!("retry at {}: {}", format_utc(*due), error.message), TimelineLevel::Warning)
+                (format!("retry at {}: {}", format_utc(*due), error.message), Warning)
             }
-            Event::StepEnded { at, outcome, error, effect, settler, .. } => {
+            Event::StepEnded { outcome, error, effect, settler, .. } => {
                 let message = error.as_ref().map(|error| error.message.as_str());
                 let settles = settler.map(|settler| self.names.step_path(StepAt(at.0, settler)));
                 let settles = settles.map_or(String::new(), |step| format!("; `{step}` has to resolve it"));
-                let ended = self.describe_step_end(*at, *outcome, effect.as_skipped);
+                let ended = self.describe_step_end(at, *outcome, effect.as_skipped);
                 let text = format!("{ended}{}{settles}", format_suffix(message));
-                (text, if settler.is_some() { TimelineLevel::Warning } else { outcome_level(*outcome) })
+                (text, if settler.is_some() { Warning } else { outcome_level(*outcome) })
             }
             Event::StepReused(reused) => {
                 let by = reused.decided_by.as_ref().map_or(String::new(), |by| format!(", decided by {by}"));
-                let word = self.describe_step_end(reused.at, reused.outcome, reused.effect.as_skipped);
-                (format!("reused: {word}{by}"), TimelineLevel::Info)
+                let word = self.describe_step_end(at, reused.outcome, reused.effect.as_skipped);
+                (format!("reused: {word}{by}"), Info)
             }
-            _ => return None,
+            _ => return describe_undo_event(event),
         })
     }
 
@@ -360,6 +255,94 @@ impl EventDescriber<'_> {
     }
 }
 
+fn describe_undo_event(event: &Event) -> Option<EventLine> {
+    Some(match event {
+        Event::UndoBegan { targets, uncertain, .. } => {
+            let cut = match uncertain.len() {
+                0 => String::new(),
+                n => format!("; {n} cut off, possibly with an effect"),
+            };
+            let text = format!("undo begins, steps to undo: {}{cut}", targets.len());
+            (text, Warning)
+        }
+        Event::StepUndone { .. } => ("undone".into(), Info),
+        Event::UndoFailed { error, .. } => (format!("could not be undone: {}", error.message), Error),
+        Event::UndoEnded { clean: true, .. } => ("undo ended".into(), Info),
+        Event::UndoEnded { clean: false, .. } => ("undo ended with failures".into(), Error),
+        _ => return None,
+    })
+}
+
+fn describe_attempt_event(attempt: AttemptId, event: &Event) -> Option<EventLine> {
+    Some(match event {
+        Event::AttemptStarted { mode, .. } => describe_attempt_start(attempt, *mode),
+        Event::AttemptEnded { end, proofs, by, .. } => {
+            return describe_attempt_end(attempt, end, proofs, by.as_deref());
+        }
+        Event::StopAsked { why, .. } => {
+            let why = match why {
+                AttemptStopReason::Halted => "the enclosing scope stopped",
+                AttemptStopReason::Timeout => "its timeout expired",
+            };
+            (format!("stop requested: {why}"), Info)
+        }
+        _ => return None,
+    })
+}
+
+fn describe_attempt_start(attempt: AttemptId, mode: AttemptMode) -> EventLine {
+    let mut text = match (attempt.role, attempt.attempt) {
+        (AttemptRole::Main, 1) => "started".to_owned(),
+        (role, 1) => format!("{} started", words::role_word(role)),
+        (role, n) => format!("{} {n} started", words::role_word(role)),
+    };
+    if attempt.iteration > 1 && attempt.role != AttemptRole::Undo {
+        text.push_str(&format!(", iteration {}", attempt.iteration));
+    }
+    text.push_str(match mode {
+        AttemptMode::Fresh | AttemptMode::Again => "",
+        AttemptMode::Rerun => ", after an interruption",
+        AttemptMode::Resume => ", resumed after an interruption",
+        AttemptMode::Restore => ", restored after an interruption",
+    });
+    (text, Info)
+}
+
+fn describe_attempt_end(
+    attempt: AttemptId,
+    end: &AttemptEnd,
+    proofs: &[EvidenceResult],
+    by: Option<&str>,
+) -> Option<EventLine> {
+    let what = match attempt.role {
+        AttemptRole::Main | AttemptRole::Undo => {
+            format!("{} {}", words::role_word(attempt.role), attempt.attempt)
+        }
+        AttemptRole::Check | AttemptRole::Summary => words::role_word(attempt.role).to_owned(),
+    };
+    let (text, level) = match end {
+        AttemptEnd::Succeeded { .. } if proofs.is_empty() => (format!("{what} was done by {}", by?), Info),
+        AttemptEnd::Succeeded { .. } => {
+            let proven: Vec<&str> = proofs.iter().map(|proof| proof.what.as_str()).collect();
+            let by = by.map(|by| format!(" (done by {by})")).unwrap_or_default();
+            (format!("proven: {}{by}", proven.join("; ")), Info)
+        }
+        AttemptEnd::Checked { finding, reasons, output, .. } => {
+            let headline = || output.as_ref().and_then(CheckOutput::headline).map(str::to_owned);
+            let remark = join_texts(reasons).or_else(headline);
+            (format!("check: {}{}", finding_word(*finding), format_suffix(remark.as_deref())), Info)
+        }
+        AttemptEnd::Failed { message, .. } => (format!("{what} failed: {message}"), Warning),
+        AttemptEnd::Unmerged { message, .. } => (format!("{what} is not merged: {message}"), Warning),
+        AttemptEnd::TimedOut => (format!("{what} timed out"), Warning),
+        AttemptEnd::Stopped => (format!("{what} stopped"), Info),
+        AttemptEnd::Interrupted => (format!("{what} was interrupted"), Warning),
+        AttemptEnd::Blocked { .. } => return None,
+        AttemptEnd::HandedOver { to, message } => (format!("{what} is handed over to {to}: {message}"), Warning),
+    };
+    Some((text, level))
+}
+
 fn format_suffix(text: Option<&str>) -> String {
     text.filter(|text| !text.is_empty()).map_or(String::new(), |text| format!(": {text}"))
 }
@@ -388,16 +371,16 @@ fn finding_word(finding: CheckFinding) -> &'static str {
 
 fn run_status_level(status: RunStatus) -> TimelineLevel {
     match status {
-        RunStatus::Failed | RunStatus::TimedOut | RunStatus::UndoFailed => TimelineLevel::Error,
-        RunStatus::Cancelled | RunStatus::Undone => TimelineLevel::Warning,
-        _ => TimelineLevel::Info,
+        RunStatus::Failed | RunStatus::TimedOut | RunStatus::UndoFailed => Error,
+        RunStatus::Cancelled | RunStatus::Undone => Warning,
+        _ => Info,
     }
 }
 
 fn outcome_level(outcome: StepOutcome) -> TimelineLevel {
     match outcome {
-        StepOutcome::Failed(_) | StepOutcome::Exhausted | StepOutcome::Rejected => TimelineLevel::Error,
-        StepOutcome::Incomplete | StepOutcome::Cancelled => TimelineLevel::Warning,
-        StepOutcome::Succeeded | StepOutcome::Skipped(_) => TimelineLevel::Info,
+        StepOutcome::Failed(_) | StepOutcome::Exhausted | StepOutcome::Rejected => Error,
+        StepOutcome::Incomplete | StepOutcome::Cancelled => Warning,
+        StepOutcome::Succeeded | StepOutcome::Skipped(_) => Info,
     }
 }

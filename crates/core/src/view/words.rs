@@ -2,21 +2,8 @@
 
 use crate::{
     engine::{AttemptRole, SkipReason, StepOutcome},
-    ir::{Approver, ErrorClass, HoldReason, StepKindName},
+    ir::{Approver, ErrorClass, HoldReason},
 };
-
-pub(super) fn kind_word(kind: StepKindName) -> &'static str {
-    match kind {
-        StepKindName::Work => "work",
-        StepKindName::Gate => "gate",
-        StepKindName::Wait => "wait",
-        StepKindName::Branch => "branch",
-        StepKindName::Parallel => "parallel",
-        StepKindName::Each => "each",
-        StepKindName::Loop => "loop",
-        StepKindName::Call => "call",
-    }
-}
 
 /// Returns the phrase that follows "held for".
 pub(super) fn hold_phrase(reason: HoldReason) -> &'static str {

@@ -1,8 +1,11 @@
 //! Each bound: just below it, at it, just above it.
 
 use serde_json::{Value, json};
-use skein_core::expr::bounds::{FUEL, MAX_DEPTH, MAX_NODES, MAX_RESULT, MAX_SOURCE, MAX_TEXT, MAX_VALUE_DEPTH};
 use skein_core::expr::{EvalErrorKind, Expr, ExprParseErrorKind, ExprShapeError};
+use skein_core::limits::{
+    EXPRESSION_BYTES, EXPRESSION_DEPTH, EXPRESSION_FUEL, EXPRESSION_NODES, EXPRESSION_RESULT, EXPRESSION_TEXT,
+    VALUE_DEPTH,
+};
 
 use crate::support::{Values, parse};
 
@@ -25,9 +28,9 @@ fn too_deep() -> Option<ExprParseErrorKind> {
 #[test]
 fn source() {
     for (size, error) in [
-        (MAX_SOURCE - 1, None),
-        (MAX_SOURCE, None),
-        (MAX_SOURCE + 1, Some(ExprParseErrorKind::SourceTooLong(MAX_SOURCE + 1))),
+        (EXPRESSION_BYTES - 1, None),
+        (EXPRESSION_BYTES, None),
+        (EXPRESSION_BYTES + 1, Some(ExprParseErrorKind::SourceTooLong(EXPRESSION_BYTES + 1))),
     ] {
         let text = format!("'{}'", "x".repeat(size - 2));
         for surface in ["aip", "swdl", "ioa"] {
@@ -41,9 +44,11 @@ fn source() {
 
 #[test]
 fn template_text() {
-    for (size, error) in
-        [(MAX_TEXT - 1, None), (MAX_TEXT, None), (MAX_TEXT + 1, Some(ExprParseErrorKind::TextTooLong(MAX_TEXT + 1)))]
-    {
+    for (size, error) in [
+        (EXPRESSION_TEXT - 1, None),
+        (EXPRESSION_TEXT, None),
+        (EXPRESSION_TEXT + 1, Some(ExprParseErrorKind::TextTooLong(EXPRESSION_TEXT + 1))),
+    ] {
         let text = format!("{}${{{{ parameters.n }}}}", "x".repeat(size - 19));
         assert_eq!(text.len(), size);
         assert_eq!(parse_kind("swdl-template", &text), error, "{size}");
@@ -52,7 +57,7 @@ fn template_text() {
 
 #[test]
 fn depth() {
-    for (depth, error) in [(MAX_DEPTH - 1, None), (MAX_DEPTH, None), (MAX_DEPTH + 1, too_deep())] {
+    for (depth, error) in [(EXPRESSION_DEPTH - 1, None), (EXPRESSION_DEPTH, None), (EXPRESSION_DEPTH + 1, too_deep())] {
         let n = depth - 1;
         let wrapped = |open: &str, close: &str| format!("{}1{}", open.repeat(n), close.repeat(n));
         for surface in ["aip", "swdl", "ioa"] {
@@ -79,10 +84,10 @@ fn chains_are_flat() {
 #[test]
 fn bombs() {
     assert!(parse_kind("swdl", &"!".repeat(10_000)).is_some());
-    assert_eq!(parse_kind("swdl", &"!".repeat(MAX_SOURCE)), too_deep());
-    assert_eq!(parse_kind("swdl", &"(".repeat(MAX_SOURCE)), too_deep());
-    assert_eq!(parse_kind("swdl", &"1?".repeat(MAX_SOURCE / 2)), too_deep());
-    assert_eq!(parse_kind("swdl", &"toJSON(".repeat(MAX_SOURCE / 7)), too_deep());
+    assert_eq!(parse_kind("swdl", &"!".repeat(EXPRESSION_BYTES)), too_deep());
+    assert_eq!(parse_kind("swdl", &"(".repeat(EXPRESSION_BYTES)), too_deep());
+    assert_eq!(parse_kind("swdl", &"1?".repeat(EXPRESSION_BYTES / 2)), too_deep());
+    assert_eq!(parse_kind("swdl", &"toJSON(".repeat(EXPRESSION_BYTES / 7)), too_deep());
     // Each toJSON escapes the quotes of the inner one, which doubles the text.
     let doubling = format!("${{{{ {}'\"'{} }}}}", "toJSON(".repeat(30), ")".repeat(30));
     let error = eval_kind(&doubling, Value::Null);
@@ -92,9 +97,9 @@ fn bombs() {
 #[test]
 fn nodes() {
     for (n, error) in [
-        (MAX_NODES - 1, None),
-        (MAX_NODES, None),
-        (MAX_NODES + 1, Some(ExprParseErrorKind::Shape(ExprShapeError::TooManyNodes))),
+        (EXPRESSION_NODES - 1, None),
+        (EXPRESSION_NODES, None),
+        (EXPRESSION_NODES + 1, Some(ExprParseErrorKind::Shape(ExprShapeError::TooManyNodes))),
     ] {
         // The template is a node too.
         let text = "${{run}}".repeat(n - 1);
@@ -104,7 +109,11 @@ fn nodes() {
 
 #[test]
 fn result() {
-    for (size, error) in [(MAX_RESULT - 1, None), (MAX_RESULT, None), (MAX_RESULT + 1, Some(EvalErrorKind::TooLarge))] {
+    for (size, error) in [
+        (EXPRESSION_RESULT - 1, None),
+        (EXPRESSION_RESULT, None),
+        (EXPRESSION_RESULT + 1, Some(EvalErrorKind::TooLarge)),
+    ] {
         // Two bytes are quotes, and a newline takes two too.
         let text = format!("{}\n", "x".repeat(size - 4));
         assert_eq!(eval_kind("${{ parameters }}", json!(text)), error, "{size}");
@@ -122,7 +131,11 @@ fn result() {
 /// Intermediate text counts too, even if none of it is left in the result.
 #[test]
 fn text_on_the_way() {
-    for (size, error) in [(MAX_RESULT - 1, None), (MAX_RESULT, None), (MAX_RESULT + 1, Some(EvalErrorKind::TooLarge))] {
+    for (size, error) in [
+        (EXPRESSION_RESULT - 1, None),
+        (EXPRESSION_RESULT, None),
+        (EXPRESSION_RESULT + 1, Some(EvalErrorKind::TooLarge)),
+    ] {
         let expr = Expr::template([Expr::input(["a"]), Expr::literal("tail").unwrap()]).unwrap();
         let expr = Expr::call(skein_core::expr::ExprFunction::Length, [expr]).unwrap();
         let result = expr.eval(&values(json!({"a": "x".repeat(size - 4)})));
@@ -134,7 +147,7 @@ fn text_on_the_way() {
 /// Objects are bounded as a whole, not by field.
 #[test]
 fn sums_of_results() {
-    let half = "x".repeat(MAX_RESULT / 2);
+    let half = "x".repeat(EXPRESSION_RESULT / 2);
     let two = parse("aip-value", r#"{"a": "$input", "b": "$input"}"#).unwrap();
     let error = two.eval(&values(json!(half))).unwrap_err();
     assert_eq!(error.kind, EvalErrorKind::TooLarge);
@@ -149,7 +162,7 @@ fn nested(depth: usize) -> Value {
 #[test]
 fn result_depth() {
     for (depth, error) in
-        [(MAX_VALUE_DEPTH - 1, None), (MAX_VALUE_DEPTH, None), (MAX_VALUE_DEPTH + 1, Some(EvalErrorKind::TooDeep))]
+        [(VALUE_DEPTH - 1, None), (VALUE_DEPTH, None), (VALUE_DEPTH + 1, Some(EvalErrorKind::TooDeep))]
     {
         assert_eq!(eval_kind("${{ parameters }}", nested(depth)), error, "{depth}");
         assert_eq!(eval_kind("${{ toJSON(parameters) }}", nested(depth)), error, "{depth}");
@@ -163,7 +176,7 @@ fn result_depth() {
 /// A visit costs 256, an element 16 and a byte 1; the budget is 256 times the fuel.
 #[test]
 fn fuel() {
-    let spare = FUEL * 256 - 3 * 256;
+    let spare = EXPRESSION_FUEL * 256 - 3 * 256;
     for (cost, error) in [(spare - 1, None), (spare, None), (spare + 1, Some(EvalErrorKind::OutOfFuel))] {
         let text = "x".repeat(usize::try_from(cost).unwrap() - 1);
         assert_eq!(eval_kind("${{ contains(parameters, 'y') }}", json!(text)), error, "{cost}");
@@ -177,8 +190,8 @@ fn fuel() {
 /// The largest expression in which everything counts stays within the bounds.
 #[test]
 fn a_full_template_is_affordable() {
-    let text = format!("{}${{{{ parameters }}}}", "x".repeat(MAX_TEXT / 2));
-    assert_eq!(eval_kind(&text, json!("y".repeat(MAX_RESULT / 2 - 2))), None);
+    let text = format!("{}${{{{ parameters }}}}", "x".repeat(EXPRESSION_TEXT / 2));
+    assert_eq!(eval_kind(&text, json!("y".repeat(EXPRESSION_RESULT / 2 - 2))), None);
 }
 
 #[test]
@@ -188,7 +201,7 @@ fn decoding_refuses_what_is_out_of_bounds() {
         let open = r#"{"op":"not","span":[0,0],"of":"#.repeat(depth - 1);
         format!(r#"{{"source":"","node":{open}{leaf}{}}}"#, "}".repeat(depth - 1))
     };
-    for (depth, fits) in [(MAX_DEPTH - 1, true), (MAX_DEPTH, true), (MAX_DEPTH + 1, false)] {
+    for (depth, fits) in [(EXPRESSION_DEPTH - 1, true), (EXPRESSION_DEPTH, true), (EXPRESSION_DEPTH + 1, false)] {
         assert_eq!(serde_json::from_str::<Expr>(&node(depth)).is_ok(), fits, "{depth}");
     }
     // Depths at the limit of the JSON reader and far beyond it: an error, without a stack overflow.

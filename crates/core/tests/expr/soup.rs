@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use skein_core::expr::Expr;
-use skein_core::expr::bounds::MAX_RESULT;
+use skein_core::limits::EXPRESSION_RESULT;
 
 use crate::support::{Schemas, Values, bindings, parse};
 
@@ -93,7 +93,7 @@ fn check(surface: &str, text: &str, values: &Values, schemas: &Schemas) -> bool 
     assert_eq!(result, expr.eval(values));
     assert_eq!(result, back.eval(values));
     if let Ok(value) = &result {
-        assert!(value.to_string().len() <= MAX_RESULT);
+        assert!(value.to_string().len() <= EXPRESSION_RESULT);
         let ty = expr.infer_type(schemas).ty;
         assert_ne!(
             ty.accepts(&skein_core::expr::ExprType::from_value(value)),

@@ -91,7 +91,7 @@ fn parameters_have_a_size() {
 
 #[test]
 fn parameters_have_a_depth() {
-    let most = skein_core::expr::bounds::MAX_VALUE_DEPTH;
+    let most = skein_core::limits::VALUE_DEPTH;
     let of = |depth: usize| {
         let value = (1..depth).fold(json!([]), |value, _| json!([value]));
         definition(json!({})).bind(json!({"x": value})).is_ok()

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{CursorRoute, ExecutionError, HaltReason, InstanceIx, InstancePart, StepAt, StepOutcome, UndoWalk},
+    engine::{ExecutionError, HaltReason, InstanceIx, InstancePart, StepAt, StepOutcome, UndoWalk},
     ir::{
-        CallSpec, EachErrorPolicy, EachSpec, ErrorClass, LoopSpec, LoopTest, ParallelSpec, RunStatus, ScopeShape, Step,
+        CallSpec, EachErrorPolicy, EachSpec, ErrorClass, LoopSpec, LoopTest, ParallelSpec, RunStatus, Step,
         StepKindSpec, TimeoutScope,
     },
     limits,
@@ -15,9 +15,8 @@ use skein_core::{
 
 use super::{
     Acceptor, RuleResult,
-    attempts::check_retry_due,
+    attempts::{allows_retry, check_retry_due},
     ensure,
-    follow_ups::allows_retry,
     state::{AcceptorInstance, AcceptorStepPhase},
 };
 
@@ -104,21 +103,35 @@ impl Acceptor {
             (StepKindSpec::Call(call), InstancePart::Call) => self.may_call(parent, &step, call, input)?,
             _ => return Err("the step has no such part".into()),
         }
-        let ix = InstanceIx(u32::try_from(self.instances.len()).unwrap_or(u32::MAX));
-        let which = if let InstancePart::Lane(lane) = part { lane } else { 0 };
-        let scope = self.scope_entry(parent.0).inner_scope(parent.1, which);
-        let home = if part == InstancePart::Call { ix } else { self.instance(parent.0)?.home };
-        let entry = self.plan.definition.scope(scope);
-        let right = entry.scope.timeout.map(|timeout| self.now.saturating_add(timeout));
+        let mut inst = self.new_child(parent, part)?;
+        let timeout = self.plan.definition.scope(inst.scope).scope.timeout;
+        let right = timeout.map(|timeout| self.now.saturating_add(timeout));
         ensure!(deadline == right, "its deadline should be {right:?}");
-        let mut inst = AcceptorInstance::new(scope, home, entry.scope.steps.len());
-        inst.cursor = matches!(entry.scope.shape, ScopeShape::Routed { .. }).then_some(CursorRoute::Step(entry.start));
-        (inst.parent, inst.part, inst.item, inst.deadline) = (Some(parent), Some(part), item, deadline);
+        (inst.item, inst.deadline) = (item, deadline);
         inst.input = input.cloned().unwrap_or_default();
         inst.env = env.clone();
+        self.add_child(parent, inst)
+    }
+
+    /// Returns a new instance for a part of a composite.
+    pub(super) fn new_child(&self, parent: StepAt, part: InstancePart) -> RuleResult<AcceptorInstance> {
+        let which = if let InstancePart::Lane(lane) = part { lane } else { 0 };
+        let scope = self.scope_entry(parent.0).inner_scope(parent.1, which);
+        let home = if part == InstancePart::Call { self.next_instance() } else { self.instance(parent.0)?.home };
+        let mut inst = AcceptorInstance::new(&self.plan, scope, home);
+        (inst.parent, inst.part) = (Some(parent), Some(part));
+        Ok(inst)
+    }
+
+    pub(super) fn add_child(&mut self, parent: StepAt, inst: AcceptorInstance) -> RuleResult {
+        let ix = self.next_instance();
         self.instances.push(inst);
         self.step_state_mut(parent)?.children.push(ix);
         Ok(())
+    }
+
+    fn next_instance(&self) -> InstanceIx {
+        InstanceIx(u32::try_from(self.instances.len()).unwrap_or(u32::MAX))
     }
 
     pub(super) fn child_instances(&self, at: StepAt) -> RuleResult<Vec<&AcceptorInstance>> {

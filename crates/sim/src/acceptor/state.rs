@@ -1,21 +1,25 @@
-//! The acceptor's bookkeeping of a run: instances, steps, waitpoints and undo walks, as plain data.
+//! The acceptor's bookkeeping of a run as plain data (instances, steps, waitpoints and undo walks), and the values that
+//! expressions read from it.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde_json::Value;
 use skein_core::{
     engine::{
         AttemptEnd, AttemptId, AttemptRole, AttemptStopReason, Cost, CursorRoute, ExecutionError, HaltReason,
-        InstanceEnd, InstanceIx, InstancePart, StepAt, StepOutcome, UndoTarget, Verdict, Waitpoint,
+        InstanceEnd, InstanceIx, InstancePart, SkipReason, StepAt, StepOutcome, UndoTarget, Verdict, Waitpoint,
     },
-    ir::{ErrorClass, HoldReason, OutcomeEffect, RunImpact},
-    plan::ScopeIx,
+    expr::{EvalError, Expr, ExprEnv, ReferenceRoot, RootLookup, StepProperty},
+    ir::{ErrorClass, HoldReason, OutcomeEffect, RunImpact, StepStatus},
+    plan::{Plan, RelativeStepPath, ScopeEntry, ScopeIx},
     time::Timestamp,
 };
 
+use crate::acceptor::{Acceptor, RuleResult};
+
 /// An instance of a scope.
-#[derive(Debug)]
-pub struct AcceptorInstance {
+#[derive(Debug, Default)]
+pub(super) struct AcceptorInstance {
     pub scope: ScopeIx,
     pub parent: Option<StepAt>,
     pub part: Option<InstancePart>,
@@ -44,9 +48,10 @@ pub struct AcceptorInstance {
 }
 
 /// The phase of a step's visit.
-#[derive(Debug, Clone, PartialEq)]
-pub enum AcceptorStepPhase {
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) enum AcceptorStepPhase {
     /// The step has not arrived.
+    #[default]
     Pending,
     /// The step may start or continue.
     Ready,
@@ -63,8 +68,8 @@ pub enum AcceptorStepPhase {
 }
 
 /// A step of an instance.
-#[derive(Debug)]
-pub struct AcceptorStep {
+#[derive(Debug, Default)]
+pub(super) struct AcceptorStep {
     pub at: AcceptorStepPhase,
     pub visit: u32,
     pub slot: bool,
@@ -111,7 +116,7 @@ pub struct AcceptorStep {
 
 /// A visit that succeeded, and its position among all successful visits.
 #[derive(Debug, Clone)]
-pub struct AcceptorCompletion {
+pub(super) struct AcceptorCompletion {
     pub visit: u32,
     pub order: u64,
     pub undone: bool,
@@ -119,7 +124,7 @@ pub struct AcceptorCompletion {
 
 /// An action that may follow.
 #[derive(Debug, Clone, PartialEq)]
-pub enum AllowedFollowUp {
+pub(super) enum AllowedFollowUp {
     Retry { class: ErrorClass, not_before: Option<Timestamp> },
     Hold { reason: HoldReason, until: Option<Timestamp> },
     GoOn { role: AttemptRole, iteration: u32 },
@@ -128,7 +133,7 @@ pub enum AllowedFollowUp {
 
 /// A gate, wait or hold.
 #[derive(Debug)]
-pub struct AcceptorWaitpoint {
+pub(super) struct AcceptorWaitpoint {
     pub number: Waitpoint,
     pub at: StepAt,
     pub what: AcceptorWaitpointKind,
@@ -143,15 +148,15 @@ pub struct AcceptorWaitpoint {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AcceptorWaitpointKind {
+pub(super) enum AcceptorWaitpointKind {
     Gate,
     Wait,
     Hold(HoldReason),
 }
 
 /// An undo walk.
-#[derive(Debug)]
-pub struct AcceptorWalk {
+#[derive(Debug, Default)]
+pub(super) struct AcceptorWalk {
     pub targets: Vec<UndoTarget>,
     /// The number of targets that the walk has handled.
     pub done: usize,
@@ -168,49 +173,13 @@ pub struct AcceptorWalk {
 }
 
 impl AcceptorStep {
-    pub fn new() -> AcceptorStep {
-        AcceptorStep {
-            at: AcceptorStepPhase::Pending,
-            visit: 0,
-            slot: false,
-            live: None,
-            stop: None,
-            numbers: BTreeMap::new(),
-            role: AttemptRole::Main,
-            iteration: 1,
-            tries: 0,
-            retries: 0,
-            interruptions: 0,
-            undecided: 0,
-            stall: (None, 0, 1),
-            approved: false,
-            given: false,
-            deadline: None,
-            overdue: false,
-            may: Vec::new(),
-            result: Value::Null,
-            blocked: false,
-            decided: None,
-            signal: None,
-            items: None,
-            released: false,
-            children: Vec::new(),
-            outcome: None,
-            effect: None,
-            output: Value::Null,
-            error: None,
-            unmerged: false,
-            settler: None,
-            spent: Cost::default(),
-            completed: Vec::new(),
-            cut_off: false,
-        }
+    pub(super) fn new() -> AcceptorStep {
+        AcceptorStep { iteration: 1, stall: (None, 0, 1), ..AcceptorStep::default() }
     }
 
     /// Starts a new visit and keeps the values of earlier visits that expressions can read.
-    pub fn start_visit(&mut self) {
-        let kept = AcceptorStep::new();
-        let before = std::mem::replace(self, kept);
+    pub(super) fn start_visit(&mut self) {
+        let before = std::mem::replace(self, AcceptorStep::new());
         self.visit = before.visit + 1;
         self.at = AcceptorStepPhase::Ready;
         self.outcome = before.outcome;
@@ -218,46 +187,180 @@ impl AcceptorStep {
         self.output = before.output;
         self.spent = before.spent;
         self.completed = before.completed;
-        self.children = Vec::new();
     }
 
-    pub fn is_live(&self) -> bool {
+    pub(super) fn is_live(&self) -> bool {
         !matches!(self.at, AcceptorStepPhase::Pending | AcceptorStepPhase::Over)
     }
 
     /// True if the step has not arrived, or is ready and has done nothing.
-    pub fn is_unstarted(&self) -> bool {
+    pub(super) fn is_unstarted(&self) -> bool {
         self.at == AcceptorStepPhase::Pending
             || (self.at == AcceptorStepPhase::Ready && !self.given && self.children.is_empty())
     }
 }
 
 impl AcceptorInstance {
-    pub fn new(scope: ScopeIx, home: InstanceIx, steps: usize) -> AcceptorInstance {
-        AcceptorInstance {
-            scope,
-            parent: None,
-            part: None,
-            home,
-            item: None,
-            deadline: None,
-            halts: Vec::new(),
-            undo_asked: false,
-            must_halt: None,
-            began_undo: false,
-            ended: None,
-            steps: (0..steps).map(|_| AcceptorStep::new()).collect(),
-            cursor: None,
-            last_output: Value::Null,
-            worst: RunImpact::Clean,
-            ended_as: 0,
-            input: Value::Null,
-            env: Value::Null,
-            executed: 0,
+    pub(super) fn new(plan: &Plan, scope: ScopeIx, home: InstanceIx) -> AcceptorInstance {
+        let entry = plan.definition.scope(scope);
+        let steps = entry.scope.steps.iter().map(|_| AcceptorStep::new()).collect();
+        let cursor = entry.is_routed().then_some(CursorRoute::Step(entry.start));
+        AcceptorInstance { scope, home, steps, cursor, ..AcceptorInstance::default() }
+    }
+
+    pub(super) fn is_halted(&self) -> bool {
+        !self.halts.is_empty()
+    }
+}
+
+struct AcceptorEnv<'a> {
+    book: &'a Acceptor,
+    instance: InstanceIx,
+}
+
+impl Acceptor {
+    pub(super) fn instance(&self, ix: InstanceIx) -> RuleResult<&AcceptorInstance> {
+        self.instances.get(ix.0 as usize).ok_or_else(|| format!("there is no instance {}", ix.0).into())
+    }
+
+    pub(super) fn instance_mut(&mut self, ix: InstanceIx) -> RuleResult<&mut AcceptorInstance> {
+        self.instances.get_mut(ix.0 as usize).ok_or_else(|| format!("there is no instance {}", ix.0).into())
+    }
+
+    pub(super) fn scope_entry(&self, ix: InstanceIx) -> &ScopeEntry {
+        self.plan.definition.scope(self.instances[ix.0 as usize].scope)
+    }
+
+    pub(super) fn step_definition(&self, at: StepAt) -> RuleResult<&skein_core::ir::Step> {
+        self.step_state(at)?;
+        Ok(self.scope_entry(at.0).step(at.1))
+    }
+
+    pub(super) fn step_state(&self, StepAt(ix, step): StepAt) -> RuleResult<&AcceptorStep> {
+        self.instance(ix)?.steps.get(step as usize).ok_or_else(|| format!("there is no step {step} in {}", ix.0).into())
+    }
+
+    pub(super) fn step_state_mut(&mut self, StepAt(ix, step): StepAt) -> RuleResult<&mut AcceptorStep> {
+        let found = self.instance_mut(ix)?.steps.get_mut(step as usize);
+        found.ok_or_else(|| format!("there is no step {step} in {}", ix.0).into())
+    }
+
+    pub(super) fn evaluate_expr(&self, instance: InstanceIx, expr: &Expr) -> Result<Value, EvalError> {
+        expr.eval(&AcceptorEnv { book: self, instance })
+    }
+
+    pub(super) fn evaluate_condition(&self, instance: InstanceIx, expr: &Expr) -> Result<bool, EvalError> {
+        expr.eval_bool(&AcceptorEnv { book: self, instance })
+    }
+
+    /// The enclosing instance in the same workflow.
+    fn outer_instance(&self, ix: InstanceIx) -> Option<InstanceIx> {
+        let inst = &self.instances[ix.0 as usize];
+        if inst.home == ix { None } else { inst.parent.map(|parent| parent.0) }
+    }
+}
+
+impl ExprEnv for AcceptorEnv<'_> {
+    fn lookup(&self, root: &ReferenceRoot) -> RootLookup<'_> {
+        let home = &self.book.instances[self.book.instances[self.instance.0 as usize].home.0 as usize];
+        match root {
+            ReferenceRoot::Input => RootLookup::Found(Cow::Borrowed(&home.input)),
+            ReferenceRoot::Env => RootLookup::Found(Cow::Borrowed(&home.env)),
+            ReferenceRoot::Item => {
+                self.enclosing_item().map_or(RootLookup::Absent, |(item, _)| found_value(item.clone()))
+            }
+            ReferenceRoot::Index => {
+                self.enclosing_item().map_or(RootLookup::Absent, |(_, index)| found_value((*index).into()))
+            }
+            ReferenceRoot::Context => {
+                self.book.start.as_ref().map_or(RootLookup::Absent, |start| found_value(start.context.clone()))
+            }
+            ReferenceRoot::Step { id, part } => self.lookup_step(id, *part),
+            ReferenceRoot::Run | ReferenceRoot::Workflow => RootLookup::Absent,
+        }
+    }
+}
+
+fn found_value(value: Value) -> RootLookup<'static> {
+    RootLookup::Found(Cow::Owned(value))
+}
+
+impl AcceptorEnv<'_> {
+    fn enclosing_item(&self) -> Option<&(Value, u32)> {
+        let mut at = Some(self.instance);
+        while let Some(ix) = at {
+            if let Some(item) = &self.book.instances[ix.0 as usize].item {
+                return Some(item);
+            }
+            at = self.book.outer_instance(ix);
+        }
+        None
+    }
+
+    fn lookup_step(&self, id: &str, part: StepProperty) -> RootLookup<'static> {
+        let scope = self.book.instances[self.instance.0 as usize].scope;
+        let Some(place) = self.book.plan.definition.locate_step(scope, id) else { return RootLookup::Absent };
+        let mut ix = self.instance;
+        for _ in 0..place.up {
+            match self.book.outer_instance(ix) {
+                Some(outer) => ix = outer,
+                None => return RootLookup::Absent,
+            }
+        }
+        match self.descend(ix, &place) {
+            Ok(ix) => self.read_part(ix, place.step, part),
+            Err(lookup) => lookup,
         }
     }
 
-    pub fn is_halted(&self) -> bool {
-        !self.halts.is_empty()
+    fn descend(&self, mut ix: InstanceIx, place: &RelativeStepPath) -> Result<InstanceIx, RootLookup<'static>> {
+        for (step, which) in &place.down {
+            let holder = &self.book.instances[ix.0 as usize].steps[*step as usize];
+            let lane = |ix: &&InstanceIx| match self.book.instances[ix.0 as usize].part {
+                Some(InstancePart::Lane(lane)) => lane == *which,
+                _ => true,
+            };
+            ix = match holder.children.iter().rev().find(lane) {
+                Some(ix) => *ix,
+                None if holder.is_live() => return Err(RootLookup::NotYet),
+                None => return Err(RootLookup::Absent),
+            };
+        }
+        Ok(ix)
+    }
+
+    fn read_part(&self, ix: InstanceIx, step: u32, part: StepProperty) -> RootLookup<'static> {
+        let st = &self.book.instances[ix.0 as usize].steps[step as usize];
+        let inst = &self.book.instances[ix.0 as usize];
+        let words = &self.book.plan.definition.workflow_containing(inst.scope).workflow.words;
+        let Some(outcome) = st.outcome else {
+            // A step that was never reached in an ended instance reads as skipped.
+            let skipped = part == StepProperty::Status && inst.ended.is_some();
+            return if skipped {
+                found_value(words.step_word(StepStatus::Skipped, false).into())
+            } else {
+                RootLookup::Absent
+            };
+        };
+        match part {
+            StepProperty::Output => found_value(st.output.clone()),
+            StepProperty::Status => {
+                let own = st.effect.is_some_and(|effect| effect.as_skipped) && outcome != StepOutcome::Succeeded;
+                let status = if own { StepStatus::Skipped } else { shown_status(outcome) };
+                found_value(words.step_word(status, own).into())
+            }
+            StepProperty::Summary => RootLookup::Absent,
+        }
+    }
+}
+
+fn shown_status(outcome: StepOutcome) -> StepStatus {
+    match outcome {
+        StepOutcome::Succeeded => StepStatus::Succeeded,
+        StepOutcome::Incomplete => StepStatus::Incomplete,
+        StepOutcome::Failed(ErrorClass::Timeout) => StepStatus::TimedOut,
+        StepOutcome::Exhausted | StepOutcome::Failed(_) | StepOutcome::Rejected => StepStatus::Failed,
+        StepOutcome::Skipped(SkipReason::Condition | SkipReason::Upstream(_)) => StepStatus::Skipped,
+        StepOutcome::Cancelled => StepStatus::Cancelled,
     }
 }

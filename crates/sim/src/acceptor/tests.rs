@@ -19,37 +19,36 @@ use skein_core::{
 };
 
 use super::Acceptor;
-use crate::test_kit::*;
-use crate::violation::RuleResult;
+use crate::{tests::*, violation::RuleResult};
 
 /// A history: each event with its time.
-pub type History = Vec<(Timestamp, Event)>;
+pub(super) type History = Vec<(Timestamp, Event)>;
 
 /// Writes a history. Time passes only on request.
-pub struct Pen {
+pub(super) struct Pen {
     plan: Plan,
     now: Timestamp,
     history: History,
 }
 
-pub fn at(instance: u32, step: u32) -> StepAt {
+pub(super) fn at(instance: u32, step: u32) -> StepAt {
     StepAt(InstanceIx(instance), step)
 }
 
-pub fn attempt(at: StepAt, iteration: u32, role: AttemptRole, attempt: u32) -> AttemptId {
+pub(super) fn attempt(at: StepAt, iteration: u32, role: AttemptRole, attempt: u32) -> AttemptId {
     AttemptId { at, visit: 1, iteration, role, attempt }
 }
 
-pub fn error(class: ErrorClass) -> ExecutionError {
+pub(super) fn error(class: ErrorClass) -> ExecutionError {
     ExecutionError { class, code: None, message: "no".into(), origin: None }
 }
 
 impl Pen {
-    pub fn new(plan: Plan) -> Pen {
+    pub(super) fn new(plan: Plan) -> Pen {
         Pen::started(plan, RunStart::new(RunId::new("r").unwrap()))
     }
 
-    pub fn started(plan: Plan, start: RunStart) -> Pen {
+    pub(super) fn started(plan: Plan, start: RunStart) -> Pen {
         let started = Event::RunStarted {
             start: Box::new(start),
             definition: plan.definition.hash(),
@@ -64,31 +63,31 @@ impl Pen {
         pen
     }
 
-    pub fn put(&mut self, event: Event) {
+    pub(super) fn put(&mut self, event: Event) {
         self.history.push((self.now, event));
     }
 
-    pub fn pass(&mut self, millis: i64) {
+    pub(super) fn pass(&mut self, millis: i64) {
         self.now = Timestamp(self.now.0 + millis);
     }
 
-    pub fn starts(&mut self, id: AttemptId) {
+    pub(super) fn starts(&mut self, id: AttemptId) {
         let first = id.attempt == 1 && id.iteration == 1 && id.role == AttemptRole::Main;
         let given = first.then(|| Arc::new(AttemptInput { inputs: json!({}), texts: Vec::new() }));
         let mode = if first { AttemptMode::Fresh } else { AttemptMode::Again };
         self.put(Event::AttemptStarted { attempt: id, mode, given, deadline: None });
     }
 
-    pub fn ends(&mut self, id: AttemptId, end: AttemptEnd) {
+    pub(super) fn ends(&mut self, id: AttemptId, end: AttemptEnd) {
         let (cost, proofs) = (Cost::default(), Vec::new());
         self.put(Event::AttemptEnded { attempt: id, end, cost, proofs, by: None });
     }
 
-    pub fn goes_on(&mut self, at: StepAt, role: AttemptRole, iteration: u32) {
+    pub(super) fn goes_on(&mut self, at: StepAt, role: AttemptRole, iteration: u32) {
         self.put(Event::StepGoesOn { at, next: NextAction { role, iteration, mode: AttemptMode::Fresh, stage: 1 } });
     }
 
-    pub fn ended(
+    pub(super) fn ended(
         &mut self,
         at: StepAt,
         outcome: StepOutcome,
@@ -104,7 +103,7 @@ impl Pen {
     }
 
     /// A first attempt that succeeds with `{"n": 1}`, and the end of its step.
-    pub fn works(&mut self, at: StepAt, route: Option<CursorRoute>) {
+    pub(super) fn works(&mut self, at: StepAt, route: Option<CursorRoute>) {
         let id = attempt(at, 1, AttemptRole::Main, 1);
         self.put(Event::StepReady { at });
         self.starts(id);
@@ -112,26 +111,26 @@ impl Pen {
         self.ended(at, StepOutcome::Succeeded, json!({"n": 1}), OutcomeEffect::GO_ON, route);
     }
 
-    pub fn decided(&mut self, status: RunStatus, output: Value) {
+    pub(super) fn decided(&mut self, status: RunStatus, output: Value) {
         let output = Arc::new(output);
         let publish = Vec::new();
         self.put(Event::RunDecided { status, output, error: None, degraded: false, publish, retry: None });
         self.put(Event::Closed);
     }
 
-    pub fn done(self) -> (Plan, History) {
+    pub(super) fn done(self) -> (Plan, History) {
         (self.plan, self.history)
     }
 }
 
-pub fn judge(plan: &Plan, history: &[(Timestamp, Event)]) -> RuleResult {
+pub(super) fn judge(plan: &Plan, history: &[(Timestamp, Event)]) -> RuleResult {
     let mut acceptor = Acceptor::new(plan.clone());
     history.iter().try_for_each(|(at, event)| acceptor.accept(*at, event))?;
     acceptor.check_finished()
 }
 
 /// Asserts that the changed history is rejected for this reason.
-pub fn refused(of: &(Plan, History), why: &str, change: impl FnOnce(&mut History)) {
+pub(super) fn refused(of: &(Plan, History), why: &str, change: impl FnOnce(&mut History)) {
     let (plan, mut history) = (of.0.clone(), of.1.clone());
     change(&mut history);
     match judge(&plan, &history) {
@@ -141,7 +140,7 @@ pub fn refused(of: &(Plan, History), why: &str, change: impl FnOnce(&mut History
 }
 
 /// The index of the `n`th event that matches.
-pub fn find(history: &History, n: usize, is: impl Fn(&Event) -> bool) -> usize {
+pub(super) fn find(history: &History, n: usize, is: impl Fn(&Event) -> bool) -> usize {
     let found = history.iter().enumerate().filter(|(_, (_, event))| is(event)).nth(n);
     found.map(|(i, _)| i).unwrap()
 }

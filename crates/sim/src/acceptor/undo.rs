@@ -13,9 +13,8 @@ use skein_core::{
 
 use super::{
     Acceptor, RuleResult,
-    attempts::check_retry_due,
+    attempts::{allows_retry, check_retry_due},
     ensure,
-    follow_ups::allows_retry,
     state::{AcceptorStepPhase, AcceptorWalk},
 };
 
@@ -131,19 +130,7 @@ impl Acceptor {
         if let UndoWalk::Workflow(home) = of {
             self.instance_mut(home)?.began_undo = true;
         }
-        let book = AcceptorWalk {
-            targets: targets.to_vec(),
-            done: 0,
-            failed: false,
-            attempts: 0,
-            tries: 0,
-            interruptions: 0,
-            live: None,
-            last: None,
-            goes_on: false,
-            due: None,
-            over: false,
-        };
+        let book = AcceptorWalk { targets: targets.to_vec(), ..AcceptorWalk::default() };
         self.walks.insert(of, book);
         Ok(())
     }

@@ -12,7 +12,7 @@ use skein_core::{
 };
 
 use super::{
-    Acceptor, RuleResult, ensure, follow_ups,
+    Acceptor, RuleResult, attempts, ensure,
     state::{AcceptorStepPhase, AcceptorWaitpoint, AcceptorWaitpointKind, AllowedFollowUp},
 };
 
@@ -248,7 +248,7 @@ impl Acceptor {
         if let (true, StepKindSpec::Work(work)) = (blocked, &step.kind)
             && let Some(check) = &work.check
         {
-            st.may = follow_ups::allowed_next_iteration(st, check);
+            st.may = attempts::allowed_next_iteration(st, check);
             if let Some(AllowedFollowUp::GoOn { role, iteration }) = st.may.first().cloned() {
                 st.advance_to_role(role, iteration, fresh);
                 st.at = AcceptorStepPhase::Ready;

@@ -1,19 +1,25 @@
-//! Expressions of generated workflows: conditions, lists, bindings and literals.
+//! Expressions of generated workflows (conditions, lists, bindings and literals), and the values that many workflows
+//! share: names, schemas compiled once, and expressions parsed once.
 //!
 //! Owns the rules for readable values. Reads only what the plan's check accepts: declared inputs, steps that come
 //! before, and items inside an each.
 
-use serde_json::{Value, json};
-use skein_core::{expr::Expr, ir::InputBinding};
+use std::{cell::RefCell, collections::BTreeMap};
 
-use super::{WorkflowGenerator, pool, scope::ReadableScope};
-use crate::generate::pool::StepOutputShape;
+use serde_json::{Value, json};
+use skein_core::{
+    expr::{Expr, aip15, swdl},
+    ids::StepId,
+    ir::{InputBinding, Schema},
+};
+
+use crate::generate::{WorkflowGenerator, scope::ReadableScope};
 
 impl WorkflowGenerator {
     /// Draws a condition that is true or false, and sometimes an error.
     pub(super) fn draw_condition(&mut self, readable: &ReadableScope) -> Expr {
         if self.rng.chance_percent(4) {
-            return pool::parse_condition("$input.none < 3".into());
+            return parse_condition("$input.none < 3".into());
         }
         if self.rng.chance_percent(6) {
             return self.draw_status_condition(readable);
@@ -25,14 +31,14 @@ impl WorkflowGenerator {
             2 => format!("{one} || {}", self.draw_comparison(readable)),
             _ => one,
         };
-        pool::parse_condition(text)
+        parse_condition(text)
     }
 
     /// Draws a condition that is usually true, so that the guarded step usually runs.
     pub(super) fn draw_likely_condition(&mut self, readable: &ReadableScope) -> Expr {
         match self.rng.next_below(4) {
-            0 => pool::parse_condition("$input.n >= 1".into()),
-            1 => pool::parse_condition("$input.n < 4".into()),
+            0 => parse_condition("$input.n >= 1".into()),
+            1 => parse_condition("$input.n < 4".into()),
             _ => self.draw_condition(readable),
         }
     }
@@ -40,8 +46,8 @@ impl WorkflowGenerator {
     fn draw_status_condition(&mut self, readable: &ReadableScope) -> Expr {
         let word = *self.rng.pick(&["succeeded", "success", "failed", "skipped"]);
         match readable.pick_step(&mut self.rng) {
-            Some(seen) => pool::parse_status_condition(format!("stages.{}.status == '{word}'", seen.id)),
-            None => pool::parse_status_condition("env.LEVEL == 2".into()),
+            Some(seen) => parse_status_condition(format!("stages.{}.status == '{word}'", seen.id)),
+            None => parse_status_condition("env.LEVEL == 2".into()),
         }
     }
 
@@ -107,13 +113,12 @@ impl WorkflowGenerator {
                 let given = self.draw_value(readable);
                 let mut binding = InputBinding {
                     name: format!("in{n}").into(),
-                    value: pool::parse_value(&given),
+                    value: parse_value(&given),
                     schema: Default::default(),
                     required: self.rng.chance_percent(20),
                 };
                 if self.rng.chance_percent(10) {
-                    binding.schema =
-                        pool::shared_schema(*self.rng.pick(&[pool::INTEGER, pool::INTEGER, pool::BOOLEAN]));
+                    binding.schema = shared_schema(*self.rng.pick(&[INTEGER, INTEGER, BOOLEAN]));
                 }
                 binding
             })
@@ -128,7 +133,7 @@ impl WorkflowGenerator {
             1..6 => json!("$input.n"),
             _ => json!(self.rng.next_below(4)),
         };
-        let bind = |name: &str, value: Value| InputBinding::new(name, pool::parse_value(&value));
+        let bind = |name: &str, value: Value| InputBinding::new(name, parse_value(&value));
         let mut bindings = vec![bind("n", n)];
         if self.rng.chance_percent(40) {
             bindings.push(bind("flag", json!(self.rng.chance_percent(50))));
@@ -139,13 +144,114 @@ impl WorkflowGenerator {
     /// Draws the list of an each: literal lists, input lists, and sometimes a value that is not a list.
     pub(super) fn draw_list(&mut self) -> Expr {
         match self.rng.next_below(10) {
-            0 => pool::parse_value(&json!("$input.odd")),
-            1..5 => pool::parse_value(&json!("$input.list")),
+            0 => parse_value(&json!("$input.odd")),
+            1..5 => parse_value(&json!("$input.list")),
             _ => {
                 let length = self.rng.next_below(5);
                 let items: Vec<Value> = (0..length).map(|_| json!(self.rng.next_below(4))).collect();
-                pool::parse_value(&Value::Array(items))
+                parse_value(&Value::Array(items))
             }
         }
     }
+}
+
+/// The shape of a step's output, as its readers see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StepOutputShape {
+    /// `{n, flag, word, list}`; fields that are not required may be missing.
+    Fields,
+    /// `{decision, reason, approver}`.
+    Decision,
+    /// `{eventName, eventPayload}`.
+    Signal,
+    /// A value without known fields.
+    Whole,
+    Nothing,
+}
+
+thread_local! {
+    static EXPRS: RefCell<BTreeMap<String, Expr>> = const { RefCell::new(BTreeMap::new()) };
+    static NAMES: RefCell<Vec<StepId>> = const { RefCell::new(Vec::new()) };
+    static SCHEMAS: Vec<Schema> = compile_schemas();
+}
+
+/// The `n`th step id.
+pub(super) fn nth_step_id(n: usize) -> StepId {
+    NAMES.with_borrow_mut(|names| {
+        while names.len() <= n {
+            names.push(StepId::new(format!("s{}", names.len())).expect("a letter and a number are a name"));
+        }
+        names[n].clone()
+    })
+}
+
+fn parse_cached(key: String, parse: impl FnOnce(&str) -> Expr) -> Expr {
+    EXPRS.with_borrow_mut(|cache| {
+        if let Some(expr) = cache.get(&key) {
+            return expr.clone();
+        }
+        let expr = parse(&key);
+        cache.insert(key, expr.clone());
+        expr
+    })
+}
+
+/// Parses a condition or path in the syntax that uses `$`.
+pub(super) fn parse_condition(text: String) -> Expr {
+    parse_cached(text, |text| {
+        aip15::parse_condition(text).unwrap_or_else(|e| panic!("generated condition `{text}`: {e}"))
+    })
+}
+
+/// Parses a condition in the syntax that has statuses and `env`.
+fn parse_status_condition(text: String) -> Expr {
+    parse_cached(text, |text| {
+        swdl::parse_condition(text, swdl::SwdlExprScope::FanOut)
+            .unwrap_or_else(|e| panic!("generated condition `{text}`: {e}"))
+    })
+}
+
+/// Parses a value in which strings that start with `$` are paths.
+pub(super) fn parse_value(value: &Value) -> Expr {
+    parse_cached(value.to_string(), |_| {
+        aip15::parse_value(value).unwrap_or_else(|e| panic!("generated value {value}: {e}"))
+    })
+}
+
+/// Indices of the schemas in the pool.
+pub(super) const ANY_FIELDS: usize = 0;
+pub(super) const NEEDS_N: usize = 1;
+pub(super) const DEFAULTS: usize = 2;
+pub(super) const INTEGER: usize = 3;
+const BOOLEAN: usize = 4;
+pub(super) const PARAMETERS: usize = 5;
+pub(super) const CALLED: usize = 6;
+pub(super) const OBJECT: usize = 7;
+
+pub(super) fn shared_schema(n: usize) -> Schema {
+    SCHEMAS.with(|schemas| schemas[n].clone())
+}
+
+fn compile_schemas() -> Vec<Schema> {
+    let fields = json!({"n": {"type": "integer"}, "flag": {"type": "boolean"}, "word": {"type": "string"},
+        "list": {"type": "array"}});
+    let documents = [
+        json!({"type": "object", "properties": fields}),
+        json!({"type": "object", "properties": fields, "required": ["n"]}),
+        json!({"type": "object", "properties": {"n": {"type": "integer"}, "flag": {"type": "boolean"},
+            "word": {"type": "string", "default": "none"}, "list": {"type": "array", "default": [1]}}}),
+        json!({"type": "integer"}),
+        json!({"type": "boolean"}),
+        json!({"type": "object", "properties": {"n": {"type": "integer"}, "flag": {"type": "boolean"},
+            "word": {"type": "string", "default": "a"}, "list": {"type": "array"}, "odd": {}, "none": {}},
+            "required": ["n", "flag"]}),
+        json!({"type": "object", "properties": {"n": {"type": "integer"}, "flag": {"type": "boolean", "default": false},
+            "word": {"type": "string", "default": "b"}, "list": {"type": "array", "default": [1, 2]}, "odd": {},
+            "none": {}}, "required": ["n"]}),
+        json!({"type": "object"}),
+    ];
+    let schemas: Vec<Schema> = documents.into_iter().map(Schema::new).collect();
+    // Clones of a compiled schema share the validator.
+    schemas.iter().for_each(|schema| schema.compile().expect("the pool's schemas are schemas"));
+    schemas
 }

@@ -10,38 +10,41 @@ use skein_core::{
     ir::{RouteTarget, ScopeShape, Step, StepKindName, StepKindSpec, StepScope},
 };
 
-use super::{GeneratorStyle, WorkflowGenerator, pool, pool::StepOutputShape};
+use super::{
+    GeneratorStyle, WorkflowGenerator,
+    expressions::{self, StepOutputShape},
+};
 use crate::rng::Rng;
 
 /// A step that other steps may read.
 #[derive(Debug, Clone)]
-pub struct ReadableStep {
+pub(super) struct ReadableStep {
     pub id: StepId,
     pub gives: StepOutputShape,
 }
 
 /// The values that an expression may read.
 #[derive(Debug, Clone)]
-pub struct ReadableScope {
+pub(super) struct ReadableScope {
     pub seen: Vec<ReadableStep>,
     pub item: bool,
 }
 
 impl ReadableScope {
-    pub fn new() -> ReadableScope {
+    pub(super) fn new() -> ReadableScope {
         ReadableScope { seen: Vec::new(), item: false }
     }
 
-    pub fn pick_step(&self, rng: &mut Rng) -> Option<&ReadableStep> {
+    pub(super) fn pick_step(&self, rng: &mut Rng) -> Option<&ReadableStep> {
         (!self.seen.is_empty()).then(|| rng.pick(&self.seen))
     }
 }
 
 /// The target of a cursor; `None` is the end.
-pub type CursorTarget = Option<usize>;
+pub(super) type CursorTarget = Option<usize>;
 
 /// The order of the steps of a scope, before their contents are drawn.
-pub struct ScopeSkeleton {
+pub(super) struct ScopeSkeleton {
     pub base: usize,
     pub routed: bool,
     pub cycles: bool,
@@ -55,8 +58,8 @@ pub struct ScopeSkeleton {
 }
 
 impl ScopeSkeleton {
-    pub fn resolve_target(&self, to: CursorTarget) -> RouteTarget {
-        to.map_or(RouteTarget::End, |i| RouteTarget::Step(pool::nth_step_id(self.base + i)))
+    pub(super) fn resolve_target(&self, to: CursorTarget) -> RouteTarget {
+        to.map_or(RouteTarget::End, |i| RouteTarget::Step(expressions::nth_step_id(self.base + i)))
     }
 
     fn find_following(&self) -> Vec<CursorTarget> {
@@ -137,7 +140,7 @@ impl WorkflowGenerator {
         for (i, before) in before.into_iter().enumerate() {
             let mut readable = around.clone();
             for j in (0..skeleton.kinds.len()).filter(|j| before >> j & 1 == 1) {
-                readable.seen.push(ReadableStep { id: pool::nth_step_id(skeleton.base + j), gives: gives[j] });
+                readable.seen.push(ReadableStep { id: expressions::nth_step_id(skeleton.base + j), gives: gives[j] });
                 if let Some(step) = built.get(j)
                     && self.rng.chance_percent(10)
                 {
@@ -151,7 +154,7 @@ impl WorkflowGenerator {
 
     fn assemble_scope(&mut self, skeleton: ScopeSkeleton, built: Vec<Step>, gives: Vec<StepOutputShape>) -> StepScope {
         let shape = if skeleton.routed {
-            let start = self.rng.chance_percent(30).then(|| pool::nth_step_id(skeleton.base));
+            let start = self.rng.chance_percent(30).then(|| expressions::nth_step_id(skeleton.base));
             ScopeShape::Routed { start, cycles: skeleton.cycles }
         } else {
             ScopeShape::Graph
@@ -164,12 +167,12 @@ impl WorkflowGenerator {
         self.draw_scope_policies(&mut scope);
         let last = gives.len() - 1;
         if !skeleton.routed && self.rng.chance_percent(60) && gives[last] == StepOutputShape::Fields {
-            let id = pool::nth_step_id(skeleton.base + last);
+            let id = expressions::nth_step_id(skeleton.base + last);
             let field = *self.rng.pick(&["", ".n", ".word"]);
-            scope.result = Some(pool::parse_value(&json!(format!("$steps.{id}{field}"))));
+            scope.result = Some(expressions::parse_value(&json!(format!("$steps.{id}{field}"))));
         }
         if self.rng.chance_percent(5) {
-            scope.outputs = pool::shared_schema(*self.rng.pick(&[pool::OBJECT, pool::INTEGER]));
+            scope.outputs = expressions::shared_schema(*self.rng.pick(&[expressions::OBJECT, expressions::INTEGER]));
         }
         scope
     }
@@ -331,7 +334,7 @@ fn kind_output_shape(kind: StepKindName) -> StepOutputShape {
 }
 
 /// Adds the steps inside lanes and passes, which can be read from outside.
-pub fn add_inner_steps(kind: &StepKindSpec, seen: &mut Vec<ReadableStep>) {
+pub(super) fn add_inner_steps(kind: &StepKindSpec, seen: &mut Vec<ReadableStep>) {
     if matches!(kind, StepKindSpec::Each(_)) {
         return;
     }

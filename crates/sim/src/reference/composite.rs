@@ -14,9 +14,9 @@ use skein_core::{
 };
 
 use super::{
-    ModelEvaluator, ModelFailure, TimingRace,
+    ModelEvaluator, ModelFailure, RaceResult, TimingRace,
     frame::{CompletionLog, ModelFrame, ModelInstanceResult, ModelStopReason, ModelVisitEnd, ModelVisitResult},
-    undo::allows_retry,
+    workflow::allows_retry,
 };
 
 /// The result of one try of a composite.
@@ -47,7 +47,7 @@ impl<'a> ModelEvaluator<'a> {
         &mut self,
         frame: &ModelFrame<'_, 'a>,
         step: u32,
-    ) -> Result<ModelVisitResult<'a>, TimingRace> {
+    ) -> RaceResult<ModelVisitResult<'a>> {
         let entry = frame.scope_entry(self);
         let it = entry.step(step);
         let mut budgets: Vec<&Budget> = it.policy.budget.iter().collect();
@@ -64,11 +64,7 @@ impl<'a> ModelEvaluator<'a> {
         visit
     }
 
-    fn run_composite_tries(
-        &mut self,
-        frame: &ModelFrame<'_, 'a>,
-        step: u32,
-    ) -> Result<ModelVisitResult<'a>, TimingRace> {
+    fn run_composite_tries(&mut self, frame: &ModelFrame<'_, 'a>, step: u32) -> RaceResult<ModelVisitResult<'a>> {
         let it = frame.scope_entry(self).step(step);
         let mut doing = ModelCompositeVisit { step, begun: BTreeMap::new(), degraded: false };
         let mut tries = 0;
@@ -119,7 +115,7 @@ impl<'a> ModelEvaluator<'a> {
         part: InstancePart,
         item: Option<(Value, u32)>,
         company: bool,
-    ) -> Result<ModelInstanceResult<'a>, TimingRace> {
+    ) -> RaceResult<ModelInstanceResult<'a>> {
         let entry = frame.scope_entry(self);
         let it = entry.step(doing.step);
         let which = if let InstancePart::Lane(lane) = part { lane } else { 0 };
@@ -150,7 +146,7 @@ impl<'a> ModelEvaluator<'a> {
         frame: &ModelFrame<'_, 'a>,
         doing: &mut ModelCompositeVisit,
         parallel: &ParallelSpec,
-    ) -> Result<ModelCompositeTry<'a>, TimingRace> {
+    ) -> RaceResult<ModelCompositeTry<'a>> {
         let company = parallel.lanes.len() > 1;
         let mut output = serde_json::Map::new();
         let (mut waits, mut logs, mut open) = (false, Vec::new(), false);
@@ -183,7 +179,7 @@ impl<'a> ModelEvaluator<'a> {
         frame: &ModelFrame<'_, 'a>,
         doing: &mut ModelCompositeVisit,
         each: &EachSpec,
-    ) -> Result<ModelCompositeTry<'a>, TimingRace> {
+    ) -> RaceResult<ModelCompositeTry<'a>> {
         let items = match self.evaluate_expr(frame, &each.over)? {
             Ok(Value::Array(items)) if items.len() > limits::ITEMS => {
                 return Ok(ModelCompositeTry::Hopeless(ModelFailure::validation("too_many_items")));
@@ -232,7 +228,7 @@ impl<'a> ModelEvaluator<'a> {
         frame: &ModelFrame<'_, 'a>,
         doing: &mut ModelCompositeVisit,
         repeat: &LoopSpec,
-    ) -> Result<ModelCompositeTry<'a>, TimingRace> {
+    ) -> RaceResult<ModelCompositeTry<'a>> {
         let mut passes = 0;
         let mut last = (Value::Null, false);
         let mut logs = Vec::new();
@@ -280,7 +276,7 @@ impl<'a> ModelEvaluator<'a> {
         &mut self,
         frame: &ModelFrame<'_, 'a>,
         doing: &mut ModelCompositeVisit,
-    ) -> Result<ModelCompositeTry<'a>, TimingRace> {
+    ) -> RaceResult<ModelCompositeTry<'a>> {
         let entry = frame.scope_entry(self);
         let it = entry.step(doing.step);
         let mut input = match self.evaluate_inputs(frame, it)? {

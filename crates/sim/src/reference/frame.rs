@@ -1,6 +1,8 @@
-//! The state of an evaluation: workflow instances, scope instances, and the known results of their steps.
+//! The state of an evaluation (workflow instances, scope instances, and the known results of their steps), and the
+//! values that expressions read from it.
 
 use std::{
+    borrow::Cow,
     cell::{Cell, RefCell},
     collections::BTreeMap,
     rc::Rc,
@@ -9,15 +11,18 @@ use std::{
 use serde_json::Value;
 use skein_core::{
     engine::Cost,
+    expr::{EvalError, Expr, ExprEnv, ReferenceRoot, RootLookup, StepProperty},
     ir::{ErrorClass, OutcomeAction, OutcomeEffect, OutcomeEffects, RunImpact, Step, StepStatus},
-    plan::{RouteTargetIx, ScopeEntry, ScopeIx, WorkflowEntry},
+    plan::{RelativeStepPath, RouteTargetIx, ScopeEntry, ScopeIx, WorkflowEntry},
 };
 
-use super::{ExpectedStep, ModelEvaluator, ModelFailure, ModelOutcome, TimingRace};
-use crate::paths::InstancePathPair;
+use crate::{
+    outcome::InstancePathPair,
+    reference::{ExpectedStep, ModelEvaluator, ModelFailure, ModelOutcome, RaceResult, TimingRace},
+};
 
 /// An instance of a workflow: the run itself, or a call.
-pub struct ModelWorkflow<'a> {
+pub(super) struct ModelWorkflow<'a> {
     pub entry: &'a WorkflowEntry,
     pub input: Value,
     pub env: Value,
@@ -27,7 +32,7 @@ pub struct ModelWorkflow<'a> {
 }
 
 /// An instance of a scope.
-pub struct ModelFrame<'f, 'a> {
+pub(super) struct ModelFrame<'f, 'a> {
     pub scope: ScopeIx,
     pub name: InstancePathPair,
     pub outer: Option<&'f ModelFrame<'f, 'a>>,
@@ -42,14 +47,14 @@ pub struct ModelFrame<'f, 'a> {
 
 /// The remains of an instance, for expressions that read its steps.
 #[derive(Debug)]
-pub struct ModelFrameRecord {
+pub(super) struct ModelFrameRecord {
     pub steps: Vec<ModelStep>,
     pub inner: BTreeMap<(u32, u32), Rc<ModelFrameRecord>>,
 }
 
 /// The known state of a step of an instance.
 #[derive(Debug, Clone)]
-pub struct ModelStep {
+pub(super) struct ModelStep {
     pub status: StepStatus,
     pub or: Option<StepStatus>,
     pub own_failure: bool,
@@ -68,7 +73,7 @@ pub struct ModelStep {
 }
 
 impl ModelStep {
-    pub fn new() -> ModelStep {
+    pub(super) fn new() -> ModelStep {
         ModelStep {
             status: StepStatus::Pending,
             or: None,
@@ -88,7 +93,7 @@ impl ModelStep {
 
 /// A visit of a step that has an undo and succeeded.
 #[derive(Debug, Clone)]
-pub struct ModelCompletion<'a> {
+pub(super) struct ModelCompletion<'a> {
     pub step: &'a Step,
     pub name: InstancePathPair,
     pub visit: u32,
@@ -96,7 +101,7 @@ pub struct ModelCompletion<'a> {
 
 /// The completed visits, with as much of their order as is known.
 #[derive(Debug, Clone)]
-pub enum CompletionLog<'a> {
+pub(super) enum CompletionLog<'a> {
     One(ModelCompletion<'a>),
     InOrder(Vec<CompletionLog<'a>>),
     /// Completed concurrently.
@@ -104,11 +109,11 @@ pub enum CompletionLog<'a> {
 }
 
 impl<'a> CompletionLog<'a> {
-    pub fn empty() -> CompletionLog<'a> {
+    pub(super) fn empty() -> CompletionLog<'a> {
         CompletionLog::InOrder(Vec::new())
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         match self {
             CompletionLog::One(_) => false,
             CompletionLog::InOrder(all) | CompletionLog::AnyOrder(all) => all.iter().all(CompletionLog::is_empty),
@@ -116,7 +121,7 @@ impl<'a> CompletionLog<'a> {
     }
 
     /// Appends the completed visits, first completed first, if that order is known.
-    pub fn flatten_into(&self, into: &mut Vec<ModelCompletion<'a>>) -> Result<(), TimingRace> {
+    pub(super) fn flatten_into(&self, into: &mut Vec<ModelCompletion<'a>>) -> RaceResult<()> {
         match self {
             CompletionLog::One(one) => into.push(one.clone()),
             CompletionLog::AnyOrder(all) if all.iter().filter(|log| !log.is_empty()).count() > 1 => {
@@ -131,7 +136,7 @@ impl<'a> CompletionLog<'a> {
 }
 
 /// The result of a visit of a step.
-pub enum ModelVisitResult<'a> {
+pub(super) enum ModelVisitResult<'a> {
     Ended(ModelVisitEnd<'a>),
     /// It waits, and nobody will answer.
     Waiting,
@@ -146,21 +151,21 @@ pub enum ModelVisitResult<'a> {
 
 /// The reason why a step stops the workflow around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ModelStopReason {
+pub(super) enum ModelStopReason {
     Cancel,
     /// The step limit is exceeded.
     Limit,
 }
 
 /// The result of an arrival.
-pub enum ModelArrival<'a> {
+pub(super) enum ModelArrival<'a> {
     Ready,
     Over(Box<ModelVisitEnd<'a>>),
     TooMany,
 }
 
 /// The end of a visit.
-pub struct ModelVisitEnd<'a> {
+pub(super) struct ModelVisitEnd<'a> {
     pub ending: ModelOutcome,
     pub output: Value,
     pub unclear: bool,
@@ -180,7 +185,7 @@ pub struct ModelVisitEnd<'a> {
 }
 
 impl<'a> ModelVisitEnd<'a> {
-    pub fn new(ending: ModelOutcome) -> ModelVisitEnd<'a> {
+    pub(super) fn new(ending: ModelOutcome) -> ModelVisitEnd<'a> {
         ModelVisitEnd {
             ending,
             output: Value::Null,
@@ -196,17 +201,17 @@ impl<'a> ModelVisitEnd<'a> {
         }
     }
 
-    pub fn from_output(output: Value) -> ModelVisitEnd<'a> {
+    pub(super) fn from_output(output: Value) -> ModelVisitEnd<'a> {
         ModelVisitEnd { output, ..ModelVisitEnd::new(ModelOutcome::Succeeded) }
     }
 
-    pub fn from_failure(fault: ModelFailure) -> ModelVisitEnd<'a> {
+    pub(super) fn from_failure(fault: ModelFailure) -> ModelVisitEnd<'a> {
         ModelVisitEnd::new(ModelOutcome::Failed(fault))
     }
 }
 
 /// The result of an instance.
-pub enum ModelInstanceResult<'a> {
+pub(super) enum ModelInstanceResult<'a> {
     Ended {
         result: Result<Value, ModelFailure>,
         degraded: bool,
@@ -220,7 +225,7 @@ pub enum ModelInstanceResult<'a> {
 }
 
 impl<'f, 'a> ModelFrame<'f, 'a> {
-    pub fn new(
+    pub(super) fn new(
         eval: &ModelEvaluator<'a>,
         scope: ScopeIx,
         name: InstancePathPair,
@@ -239,12 +244,12 @@ impl<'f, 'a> ModelFrame<'f, 'a> {
         }
     }
 
-    pub fn scope_entry(&self, eval: &ModelEvaluator<'a>) -> &'a ScopeEntry {
+    pub(super) fn scope_entry(&self, eval: &ModelEvaluator<'a>) -> &'a ScopeEntry {
         eval.definition.scope(self.scope)
     }
 
     /// Records the end of a visit and the status that it shows.
-    pub fn note_visit_end(&self, step: u32, end: &ModelVisitEnd<'a>, effect: OutcomeEffect) {
+    pub(super) fn note_visit_end(&self, step: u32, end: &ModelVisitEnd<'a>, effect: OutcomeEffect) {
         let mut steps = self.steps.borrow_mut();
         let known = &mut steps[step as usize];
         let shown = shown_status(&end.ending);
@@ -264,14 +269,14 @@ impl<'f, 'a> ModelFrame<'f, 'a> {
         known.spent.add(end.spent);
     }
 
-    pub fn set_status(&self, step: u32, status: StepStatus, or: Option<StepStatus>) {
+    pub(super) fn set_status(&self, step: u32, status: StepStatus, or: Option<StepStatus>) {
         let known = &mut self.steps.borrow_mut()[step as usize];
         (known.status, known.or) = (status, or);
     }
 
     /// Closes a frame. Steps that were never reached become skipped in an ended instance, and stay pending in a waiting
     /// one.
-    pub fn close_frame(&self, eval: &mut ModelEvaluator<'a>, waits: bool) -> Rc<ModelFrameRecord> {
+    pub(super) fn close_frame(&self, eval: &mut ModelEvaluator<'a>, waits: bool) -> Rc<ModelFrameRecord> {
         let entry = self.scope_entry(eval);
         let mut steps = self.steps.borrow_mut();
         for (step, known) in entry.scope.steps.iter().zip(steps.iter_mut()) {
@@ -305,7 +310,7 @@ fn shown_status(ending: &ModelOutcome) -> StepStatus {
 
 /// The effect that the table defines for an outcome. Returns an error if it depends on a class that the rules leave
 /// open.
-pub fn find_effect(effects: &OutcomeEffects, ending: &ModelOutcome) -> Result<OutcomeEffect, TimingRace> {
+pub(super) fn find_effect(effects: &OutcomeEffects, ending: &ModelOutcome) -> RaceResult<OutcomeEffect> {
     Ok(match ending {
         ModelOutcome::Succeeded => effects.succeeded,
         ModelOutcome::Incomplete => effects.incomplete,
@@ -329,13 +334,13 @@ pub fn find_effect(effects: &OutcomeEffects, ending: &ModelOutcome) -> Result<Ou
 
 /// The verdict of an instance so far, and the first failure that counts.
 #[derive(Default)]
-pub struct VerdictTally {
+pub(super) struct VerdictTally {
     pub worst: RunImpact,
     pub first: Option<ModelFailure>,
 }
 
 impl VerdictTally {
-    pub fn add_end(&mut self, end: &ModelVisitEnd<'_>, effect: OutcomeEffect, in_order: bool) {
+    pub(super) fn add_end(&mut self, end: &ModelVisitEnd<'_>, effect: OutcomeEffect, in_order: bool) {
         let ending = &end.ending;
         self.worst = self.worst.max(effect.verdict);
         if end.degraded {
@@ -356,6 +361,126 @@ impl VerdictTally {
     }
 }
 
-pub fn halts_instance(effect: OutcomeEffect) -> bool {
+pub(super) fn halts_instance(effect: OutcomeEffect) -> bool {
     effect.then != OutcomeAction::GoOn
+}
+
+/// An instance, as the environment of an expression.
+struct ModelEnv<'e, 'f, 'a> {
+    eval: &'e ModelEvaluator<'a>,
+    frame: &'e ModelFrame<'f, 'a>,
+}
+
+impl<'a> ModelEvaluator<'a> {
+    pub(super) fn evaluate_expr(
+        &self,
+        frame: &ModelFrame<'_, 'a>,
+        expr: &Expr,
+    ) -> RaceResult<Result<Value, EvalError>> {
+        let value = expr.eval(&ModelEnv { eval: self, frame });
+        self.check_unambiguous().map(|()| value)
+    }
+
+    pub(super) fn evaluate_condition(
+        &self,
+        frame: &ModelFrame<'_, 'a>,
+        expr: &Expr,
+    ) -> RaceResult<Result<bool, EvalError>> {
+        let value = expr.eval_bool(&ModelEnv { eval: self, frame });
+        self.check_unambiguous().map(|()| value)
+    }
+
+    fn check_unambiguous(&self) -> RaceResult<()> {
+        if self.unclear.get() { Err(TimingRace("an expression reads a value that is left open")) } else { Ok(()) }
+    }
+}
+
+impl ExprEnv for ModelEnv<'_, '_, '_> {
+    fn lookup(&self, root: &ReferenceRoot) -> RootLookup<'_> {
+        match root {
+            ReferenceRoot::Input => found_value(self.frame.home.input.clone()),
+            ReferenceRoot::Env => found_value(self.frame.home.env.clone()),
+            ReferenceRoot::Item => self.enclosing_item().map_or(RootLookup::Absent, |(item, _)| found_value(item)),
+            ReferenceRoot::Index => {
+                self.enclosing_item().map_or(RootLookup::Absent, |(_, index)| found_value(index.into()))
+            }
+            ReferenceRoot::Step { id, part } => self.lookup_step(id, *part),
+            ReferenceRoot::Context | ReferenceRoot::Run | ReferenceRoot::Workflow => {
+                self.eval.unclear.set(true);
+                RootLookup::Absent
+            }
+        }
+    }
+}
+
+fn found_value(value: Value) -> RootLookup<'static> {
+    RootLookup::Found(Cow::Owned(value))
+}
+
+impl ModelEnv<'_, '_, '_> {
+    fn enclosing_item(&self) -> Option<(Value, u32)> {
+        let mut at = Some(self.frame);
+        while let Some(frame) = at {
+            if frame.item.is_some() {
+                return frame.item.clone();
+            }
+            at = frame.outer;
+        }
+        None
+    }
+
+    fn lookup_step(&self, id: &str, part: StepProperty) -> RootLookup<'static> {
+        let Some(place) = self.eval.definition.locate_step(self.frame.scope, id) else {
+            return RootLookup::Absent;
+        };
+        let mut frame = self.frame;
+        for _ in 0..place.up {
+            match frame.outer {
+                Some(outer) => frame = outer,
+                None => return RootLookup::Absent,
+            }
+        }
+        match self.descend(frame, &place) {
+            Ok(known) => self.read_part(&known, part),
+            Err(lookup) => lookup,
+        }
+    }
+
+    /// Returns the step at a relative path. If the path leads through a scope that has no instance, the lookup is
+    /// `NotYet` while its step is running and `Absent` otherwise.
+    fn descend(&self, frame: &ModelFrame<'_, '_>, place: &RelativeStepPath) -> Result<ModelStep, RootLookup<'static>> {
+        let Some((first, rest)) = place.down.split_first() else {
+            return Ok(frame.steps.borrow()[place.step as usize].clone());
+        };
+        let none = |known: &ModelStep| {
+            if known.at_work { RootLookup::NotYet } else { RootLookup::Absent }
+        };
+        let inner = frame.inner.borrow();
+        let holder = &frame.steps.borrow()[first.0 as usize];
+        let mut record: Rc<ModelFrameRecord> = inner.get(first).cloned().ok_or_else(|| none(holder))?;
+        for down in rest {
+            let next = record.inner.get(down).cloned();
+            record = next.ok_or_else(|| none(&record.steps[down.0 as usize]))?;
+        }
+        Ok(record.steps[place.step as usize].clone())
+    }
+
+    fn read_part(&self, known: &ModelStep, part: StepProperty) -> RootLookup<'static> {
+        match part {
+            // A step that the cursor has not reached reads as absent.
+            StepProperty::Output if !known.ended => RootLookup::Absent,
+            StepProperty::Output => {
+                self.eval.unclear.set(self.eval.unclear.get() || known.unclear);
+                found_value(known.output.clone())
+            }
+            StepProperty::Status if known.ended => {
+                let words = &self.frame.home.entry.workflow.words;
+                found_value(words.step_word(known.status, known.own_failure).into())
+            }
+            StepProperty::Status | StepProperty::Summary => {
+                self.eval.unclear.set(true);
+                RootLookup::Absent
+            }
+        }
+    }
 }

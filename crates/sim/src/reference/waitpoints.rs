@@ -7,14 +7,14 @@ use skein_core::{
 };
 
 use super::{
-    ModelEvaluator, ModelFailure, ModelOutcome, TimingRace,
+    ModelEvaluator, ModelFailure, ModelOutcome, RaceResult,
     frame::{CompletionLog, ModelFrame, ModelStopReason, ModelVisitEnd, ModelVisitResult},
 };
 use crate::outcome::{WaitpointIdentity, allowed_actors};
 
 /// The result of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ModelHoldResult {
+pub(super) enum ModelHoldResult {
     Released,
     Rejected,
     /// No level answered in time.
@@ -63,7 +63,7 @@ impl<'a> ModelEvaluator<'a> {
         frame: &ModelFrame<'_, 'a>,
         step: u32,
         gate: &GateSpec,
-    ) -> Result<ModelVisitResult<'a>, TimingRace> {
+    ) -> RaceResult<ModelVisitResult<'a>> {
         let answer = self.world.waitpoint_decision(&self.waitpoint_identity(frame, step, 1));
         let Some(answer) = answer else { return self.evaluate_gate_timeout(frame, gate) };
         let people = allowed_actors(&gate.approvers, gate.quorum);
@@ -98,7 +98,7 @@ impl<'a> ModelEvaluator<'a> {
         &mut self,
         frame: &ModelFrame<'_, 'a>,
         gate: &GateSpec,
-    ) -> Result<ModelVisitResult<'a>, TimingRace> {
+    ) -> RaceResult<ModelVisitResult<'a>> {
         if gate.timeout.is_none() {
             return Ok(ModelVisitResult::Waiting);
         }
@@ -129,7 +129,7 @@ impl<'a> ModelEvaluator<'a> {
         frame: &ModelFrame<'_, 'a>,
         step: u32,
         wait: &WaitSpec,
-    ) -> Result<ModelVisitResult<'a>, TimingRace> {
+    ) -> RaceResult<ModelVisitResult<'a>> {
         let asked = self.waitpoint_identity(frame, step, 1);
         if let Some(sent) = self.world.wait_signal(&asked, wait) {
             let output = json!({"eventName": sent.name.as_str(), "eventPayload": sent.payload});

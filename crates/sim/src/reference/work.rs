@@ -8,10 +8,10 @@ use skein_core::{
 };
 
 use super::{
-    ModelEvaluator, ModelFailure, ModelOutcome, TimingRace,
+    ModelEvaluator, ModelFailure, ModelOutcome, RaceResult, TimingRace,
     frame::{ModelFrame, ModelVisitEnd, ModelVisitResult},
-    undo::allows_retry,
     waitpoints::ModelHoldResult,
+    workflow::allows_retry,
 };
 use crate::outcome::AttemptIdentity;
 
@@ -63,7 +63,7 @@ impl<'a> ModelEvaluator<'a> {
         frame: &ModelFrame<'_, 'a>,
         step: u32,
         work: &'a WorkSpec,
-    ) -> Result<ModelVisitResult<'a>, TimingRace> {
+    ) -> RaceResult<ModelVisitResult<'a>> {
         let it = frame.scope_entry(self).step(step);
         let visit = frame.steps.borrow()[step as usize].visits;
         let stall = ModelStall { last: None, count: 0, stage: 1, broken: false };
@@ -160,7 +160,7 @@ impl<'a> ModelEvaluator<'a> {
         &mut self,
         frame: &ModelFrame<'_, 'a>,
         doing: &mut ModelWorkVisit<'a>,
-    ) -> Result<ModelNextAction<'a>, TimingRace> {
+    ) -> RaceResult<ModelNextAction<'a>> {
         let given = if doing.given { Ok(Value::Null) } else { self.evaluate_inputs(frame, doing.it)? };
         if let Some(mode) = self.spent_budget_mode(frame, doing)? {
             if given.is_err() {
@@ -231,7 +231,7 @@ impl<'a> ModelEvaluator<'a> {
         doing: &mut ModelWorkVisit<'a>,
         end: AttemptEnd,
         same: ModelNextAction<'a>,
-    ) -> Result<ModelNextAction<'a>, TimingRace> {
+    ) -> RaceResult<ModelNextAction<'a>> {
         Ok(match end {
             AttemptEnd::Failed { class, code, retry_at, .. } => {
                 self.handle_failure(frame, doing, class, code, retry_at.is_some(), same)
@@ -291,7 +291,7 @@ impl<'a> ModelEvaluator<'a> {
         &mut self,
         frame: &ModelFrame<'_, 'a>,
         doing: &mut ModelWorkVisit<'a>,
-    ) -> Result<ModelNextAction<'a>, TimingRace> {
+    ) -> RaceResult<ModelNextAction<'a>> {
         doing.attempts.1 += 1;
         let attempt = doing.attempts.1;
         let report = self.run_attempt(frame, doing, AttemptRole::Check, attempt);
@@ -334,7 +334,7 @@ impl<'a> ModelEvaluator<'a> {
         &mut self,
         frame: &ModelFrame<'_, 'a>,
         doing: &ModelWorkVisit<'a>,
-    ) -> Result<Option<BudgetMode>, TimingRace> {
+    ) -> RaceResult<Option<BudgetMode>> {
         let run = self.definition.root().workflow.budget.as_ref();
         let around = self.around.iter().flat_map(|(budgets, spent)| {
             budgets.iter().map(|(budget, renewed)| (*budget, cost_since(*spent, *renewed)))
@@ -379,7 +379,7 @@ impl<'a> ModelEvaluator<'a> {
         &mut self,
         frame: &ModelFrame<'_, 'a>,
         it: &Step,
-    ) -> Result<Result<Value, ModelFailure>, TimingRace> {
+    ) -> RaceResult<Result<Value, ModelFailure>> {
         let mut given = json!({});
         for binding in &it.inputs {
             let value = match self.evaluate_expr(frame, &binding.value)? {
@@ -442,7 +442,7 @@ impl<'a> ModelWorkVisit<'a> {
         &mut self,
         reasons: Vec<String>,
         fingerprints: Vec<String>,
-    ) -> Result<ModelNextAction<'a>, TimingRace> {
+    ) -> RaceResult<ModelNextAction<'a>> {
         let convergence = self.work.check.as_ref().and_then(|check| check.convergence.as_ref());
         if let Some(convergence) = convergence
             && self.stall.count_finding(convergence, reasons, fingerprints)?
@@ -487,7 +487,7 @@ impl ModelStall {
         by: &ConvergencePolicy,
         reasons: Vec<String>,
         fingerprints: Vec<String>,
-    ) -> Result<bool, TimingRace> {
+    ) -> RaceResult<bool> {
         let by_reasons = fingerprints.is_empty();
         let mut key = if by_reasons { reasons } else { fingerprints };
         key.sort();

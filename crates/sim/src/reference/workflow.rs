@@ -1,22 +1,26 @@
-//! Whole workflows: the run and its calls, their ends, and the arrival of every step.
+//! Whole workflows: the run and its calls, their ends, the arrival of every step, and the undo walk over the completed
+//! visits, last first.
 
 use serde_json::{Value, json};
 use skein_core::{
-    ir::{ErrorClass, RunImpact, RunStatus, ScopeShape, StepKindSpec},
+    engine::{AttemptEnd, AttemptRole},
+    ir::{ErrorClass, RunImpact, RunStatus, ScopeShape, StepKindSpec, StepRetry, StepStatus, UndoFailurePolicy},
     plan::{Plan, WorkflowEntry},
 };
 
-use super::{
-    ExpectedRun, ModelEvaluator, ModelFailure, ModelOutcome, NEVER_DUE, TimingRace,
-    frame::{
-        CompletionLog, ModelArrival, ModelCompletion, ModelFrame, ModelInstanceResult, ModelStopReason, ModelVisitEnd,
-        ModelVisitResult, ModelWorkflow, VerdictTally,
+use crate::{
+    outcome::{AttemptIdentity, InstancePathPair},
+    reference::{
+        ExpectedRun, ModelEvaluator, ModelFailure, ModelOutcome, NEVER_DUE, RaceResult, TimingRace,
+        frame::{
+            CompletionLog, ModelArrival, ModelCompletion, ModelFrame, ModelInstanceResult, ModelStopReason,
+            ModelVisitEnd, ModelVisitResult, ModelWorkflow, VerdictTally,
+        },
     },
 };
-use crate::paths::InstancePathPair;
 
 /// The result of a workflow.
-pub struct ModelWorkflowResult<'a> {
+pub(super) struct ModelWorkflowResult<'a> {
     pub status: RunStatus,
     pub output: Value,
     pub fault: ModelFailure,
@@ -27,7 +31,7 @@ pub struct ModelWorkflowResult<'a> {
 }
 
 impl<'a> ModelEvaluator<'a> {
-    pub(super) fn evaluate_run(&mut self, plan: &'a Plan) -> Result<ExpectedRun, TimingRace> {
+    pub(super) fn evaluate_run(&mut self, plan: &'a Plan) -> RaceResult<ExpectedRun> {
         let input = (*plan.parameters).clone();
         let root = self.definition.root();
         let whole = self.evaluate_workflow(root, input, InstancePathPair::default(), false)?;
@@ -57,7 +61,7 @@ impl<'a> ModelEvaluator<'a> {
         input: Value,
         name: InstancePathPair,
         accompanied: bool,
-    ) -> Result<Option<ModelWorkflowResult<'a>>, TimingRace> {
+    ) -> RaceResult<Option<ModelWorkflowResult<'a>>> {
         let mut home = ModelWorkflow { entry, input, env: Value::Null, executed: Default::default(), accompanied };
         let mut env = json!({});
         for (name, expr) in &entry.workflow.env {
@@ -97,7 +101,7 @@ impl<'a> ModelEvaluator<'a> {
         entry: &WorkflowEntry,
         why: ModelStopReason,
         log: &CompletionLog<'a>,
-    ) -> Result<ModelWorkflowResult<'a>, TimingRace> {
+    ) -> RaceResult<ModelWorkflowResult<'a>> {
         let policy = &entry.workflow.scope.undo;
         let (mut status, undoes, fault) = match why {
             ModelStopReason::Cancel => {
@@ -127,7 +131,7 @@ impl<'a> ModelEvaluator<'a> {
         frame: &ModelFrame<'_, 'a>,
         failed: u32,
         log: &CompletionLog<'a>,
-    ) -> Result<RunStatus, TimingRace> {
+    ) -> RaceResult<RunStatus> {
         let policy = &frame.home.entry.workflow.scope.undo;
         let step = frame.scope_entry(self).step(failed);
         let mut first = None;
@@ -147,10 +151,7 @@ impl<'a> ModelEvaluator<'a> {
     }
 
     /// Evaluates a scope instance to its end.
-    pub(super) fn evaluate_instance(
-        &mut self,
-        frame: &ModelFrame<'_, 'a>,
-    ) -> Result<ModelInstanceResult<'a>, TimingRace> {
+    pub(super) fn evaluate_instance(&mut self, frame: &ModelFrame<'_, 'a>) -> RaceResult<ModelInstanceResult<'a>> {
         let scope = &frame.scope_entry(self).scope;
         if scope.timeout.is_some_and(|timeout| timeout < NEVER_DUE) {
             return Err(TimingRace("a scope may time out"));
@@ -168,7 +169,7 @@ impl<'a> ModelEvaluator<'a> {
         tally: VerdictTally,
         last: (Value, bool),
         log: CompletionLog<'a>,
-    ) -> Result<ModelInstanceResult<'a>, TimingRace> {
+    ) -> RaceResult<ModelInstanceResult<'a>> {
         let scope = &frame.scope_entry(self).scope;
         let (mut output, mut unclear) = last;
         if let Some(result) = &scope.result {
@@ -191,7 +192,7 @@ impl<'a> ModelEvaluator<'a> {
         frame: &ModelFrame<'_, 'a>,
         step: u32,
         alone: bool,
-    ) -> Result<ModelArrival<'a>, TimingRace> {
+    ) -> RaceResult<ModelArrival<'a>> {
         let home = frame.home;
         if home.entry.workflow.scope.max_steps.is_some_and(|max| home.executed.get() >= max) {
             if frame.concurrent.get() || !alone {
@@ -225,11 +226,7 @@ impl<'a> ModelEvaluator<'a> {
     }
 
     /// Evaluates a step that has arrived.
-    pub(super) fn perform_step(
-        &mut self,
-        frame: &ModelFrame<'_, 'a>,
-        step: u32,
-    ) -> Result<ModelVisitResult<'a>, TimingRace> {
+    pub(super) fn perform_step(&mut self, frame: &ModelFrame<'_, 'a>, step: u32) -> RaceResult<ModelVisitResult<'a>> {
         let it = frame.scope_entry(self).step(step);
         if it.policy.timeout_per == skein_core::ir::TimeoutScope::Step
             && it.policy.timeout.is_some_and(|timeout| timeout < NEVER_DUE)
@@ -253,7 +250,7 @@ impl<'a> ModelEvaluator<'a> {
         frame: &ModelFrame<'_, 'a>,
         step: u32,
         end: &mut ModelVisitEnd<'a>,
-    ) -> Result<(skein_core::ir::OutcomeEffect, CompletionLog<'a>), TimingRace> {
+    ) -> RaceResult<(skein_core::ir::OutcomeEffect, CompletionLog<'a>)> {
         let it = frame.scope_entry(self).step(step);
         let (effect, handed_on) = self.determine_effect(frame, step, end)?;
         if end.unmerged && !handed_on {
@@ -275,4 +272,77 @@ impl<'a> ModelEvaluator<'a> {
         };
         Ok((effect, log))
     }
+}
+
+/// The result of an undo walk.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ModelWalkResult {
+    pub undone: u32,
+    pub failed: bool,
+}
+
+impl<'a> ModelEvaluator<'a> {
+    pub(super) fn run_undo_walk(
+        &mut self,
+        first: Option<ModelCompletion<'a>>,
+        log: &CompletionLog<'a>,
+        if_one_fails: UndoFailurePolicy,
+    ) -> RaceResult<ModelWalkResult> {
+        let mut targets = Vec::new();
+        log.flatten_into(&mut targets)?;
+        targets.extend(first);
+        let mut walked = ModelWalkResult::default();
+        for target in targets.iter().rev() {
+            if self.undo_visit(target)? {
+                walked.undone += 1;
+                let shown = target.name.step_path(target.step.id.as_str());
+                if let Some(step) = self.steps.get_mut(&shown)
+                    && step.status == StepStatus::Succeeded
+                {
+                    step.status = StepStatus::Undone;
+                }
+                self.undone.push(shown);
+            } else {
+                walked.failed = true;
+                if if_one_fails == UndoFailurePolicy::Stop {
+                    break;
+                }
+            }
+        }
+        Ok(walked)
+    }
+
+    /// Undoes a visit, with retries. Returns true if the undo succeeded in the end.
+    fn undo_visit(&mut self, target: &ModelCompletion<'a>) -> RaceResult<bool> {
+        let Some(undo) = &target.step.undo else { return Err(TimingRace("the step has no undo")) };
+        let mut attempt = 1;
+        loop {
+            let who = AttemptIdentity {
+                path: &target.name.identity,
+                step: target.step.id.as_str(),
+                visit: target.visit,
+                iteration: 1,
+                role: AttemptRole::Undo,
+                attempt,
+            };
+            let report = self.world.attempt_report(&who, target.step);
+            self.add_cost(report.cost);
+            let (class, code) = match report.end {
+                AttemptEnd::Succeeded { .. } => return Ok(true),
+                AttemptEnd::Failed { class, code, .. } => (class, code),
+                AttemptEnd::TimedOut => (ErrorClass::Timeout, None),
+                _ => return Err(TimingRace("an undo that ends in an unusual way")),
+            };
+            if !allows_retry(&undo.retry, attempt, class, code.as_deref()) {
+                return Ok(false);
+            }
+            attempt += 1;
+        }
+    }
+}
+
+/// True if a policy allows another attempt after this many tries.
+pub(super) fn allows_retry(retry: &StepRetry, tries: u32, class: ErrorClass, code: Option<&str>) -> bool {
+    let most = retry.attempts.get(&class).copied().unwrap_or(0);
+    tries < most && !code.is_some_and(|code| retry.never.iter().any(|never| never == code))
 }

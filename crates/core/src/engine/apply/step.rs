@@ -1,4 +1,4 @@
-//! Step events: entered, attempted, scheduled for retry, ended.
+//! Step events: entered, attempted, scheduled for retry, held, ended; and the gates, waits and holds that steps open.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -6,13 +6,14 @@ use serde_json::Value;
 
 use crate::{
     engine::{
-        AttemptAssignment, AttemptEnd, AttemptId, AttemptRole, Cost, CursorRoute, Event, EvidenceResult, InstanceIx,
-        NextAction, StepAt, StepOutcome, StepReused,
-        fold::StateFold,
-        state::{CompletedVisit, Deadline},
+        AttemptAssignment, AttemptEnd, AttemptId, AttemptInput, AttemptMode, AttemptRole, CheckFinding, Cost,
+        CursorRoute, Event, EvidenceResult, ExecutionError, InstanceIx, NextAction, SkipReason, StepAt, StepOutcome,
+        StepReused, Waitpoint,
+        apply::StateFold,
+        state::{CompletedVisit, Deadline, WaitpointKind, WaitpointState, null},
         transitions::StepPhase,
     },
-    ir::{OutcomeEffect, RunImpact, Step, StepKindSpec, TimeoutScope},
+    ir::{Approver, OutcomeEffect, RunImpact, Step, StepKindSpec, TimeoutScope},
     plan::ContentHash,
     time::{Millis, Timestamp},
 };
@@ -41,7 +42,7 @@ impl StateFold<'_> {
         self.set_step_deadline(at, deadline);
     }
 
-    pub(in crate::engine) fn set_step_deadline(&mut self, at: StepAt, deadline: Option<Timestamp>) {
+    fn set_step_deadline(&mut self, at: StepAt, deadline: Option<Timestamp>) {
         let Some(time) = deadline else { return };
         self.visit_state_mut(at).deadline = Some(time);
         self.state.deadlines.insert((time, Deadline::Step(at)));
@@ -50,8 +51,8 @@ impl StateFold<'_> {
     pub(in crate::engine) fn apply_attempt_started(
         &mut self,
         attempt: AttemptId,
-        mode: crate::engine::AttemptMode,
-        given: Option<&Arc<crate::engine::AttemptInput>>,
+        mode: AttemptMode,
+        given: Option<&Arc<AttemptInput>>,
         deadline: Option<Timestamp>,
     ) {
         self.state.in_flight.insert(attempt);
@@ -128,12 +129,11 @@ impl StateFold<'_> {
             }
             (_, AttemptEnd::Interrupted) => more.interruptions += 1,
             (AttemptRole::Check, AttemptEnd::Checked { finding, .. }) => {
-                more.undecided =
-                    if *finding == crate::engine::CheckFinding::Undecided { more.undecided + 1 } else { 0 };
+                more.undecided = if *finding == CheckFinding::Undecided { more.undecided + 1 } else { 0 };
             }
             _ => {}
         }
-        if let AttemptEnd::Checked { finding: crate::engine::CheckFinding::Incomplete, reasons, fingerprints, .. } = end
+        if let AttemptEnd::Checked { finding: CheckFinding::Incomplete, reasons, fingerprints, .. } = end
             && let Some(key) = hash_finding(reasons, fingerprints)
         {
             let count = match more.stall {
@@ -154,7 +154,7 @@ impl StateFold<'_> {
     }
 
     /// Sets the next action of a step. A new iteration resets the attempt counters.
-    pub(in crate::engine) fn set_next_action(&mut self, at: StepAt, next: NextAction) {
+    fn set_next_action(&mut self, at: StepAt, next: NextAction) {
         let fresh = self.step_policy(at).retry.fresh_per_iteration;
         let more = self.visit_state_mut(at);
         if next.iteration != more.next.iteration {
@@ -171,12 +171,7 @@ impl StateFold<'_> {
         more.next = next;
     }
 
-    pub(in crate::engine) fn apply_retry_scheduled(
-        &mut self,
-        at: StepAt,
-        due: Timestamp,
-        error: &crate::engine::ExecutionError,
-    ) {
+    pub(in crate::engine) fn apply_retry_scheduled(&mut self, at: StepAt, due: Timestamp, error: &ExecutionError) {
         if let Some(of) = self.find_undo_walk(at) {
             let walk = self.state.walks.get_mut(&of).expect("a step is undone by a walk that began");
             walk.tries += 1;
@@ -224,11 +219,11 @@ impl StateFold<'_> {
         at: StepAt,
         ended: StepEndEffects,
         output: &Arc<Value>,
-        error: Option<&crate::engine::ExecutionError>,
+        error: Option<&ExecutionError>,
     ) {
         let StepEndEffects { outcome, effect, route, settler } = ended;
         // A visit that is skipped by its condition counts too; otherwise a cursor could cycle for ever.
-        if !matches!(outcome, StepOutcome::Skipped(crate::engine::SkipReason::Upstream(_))) {
+        if !matches!(outcome, StepOutcome::Skipped(SkipReason::Upstream(_))) {
             self.begin_visit(at);
         }
         self.clear_step(at);
@@ -251,17 +246,11 @@ impl StateFold<'_> {
     }
 
     /// Updates the counters of the instance after a step ended.
-    fn count_end(
-        &mut self,
-        at: StepAt,
-        ended: StepEndEffects,
-        output: &Arc<Value>,
-        error: Option<&crate::engine::ExecutionError>,
-    ) {
+    fn count_end(&mut self, at: StepAt, ended: StepEndEffects, output: &Arc<Value>, error: Option<&ExecutionError>) {
         let StepEndEffects { outcome, effect, settler, .. } = ended;
         let entry = self.scope_entry(at.0);
         let step = entry.step(at.1);
-        let branch = matches!(step.kind, crate::ir::StepKindSpec::Branch(_));
+        let branch = matches!(step.kind, StepKindSpec::Branch(_));
         let undoable = step.undo.is_some();
         let visit = self.state.step(at).visit;
         let children = self.state.visit_state(at).map_or(&[][..], |more| &more.children);
@@ -311,6 +300,98 @@ fn hash_finding(reasons: &[String], fingerprints: &[String]) -> Option<ContentHa
     let (kind, notes) = if fingerprints.is_empty() { ("reason", reasons) } else { ("fingerprint", fingerprints) };
     let notes: BTreeSet<&str> = notes.iter().map(|note| note.trim()).filter(|note| !note.is_empty()).collect();
     (!notes.is_empty()).then(|| ContentHash::hash_json(&(kind, notes)))
+}
+
+/// The approvers, the quorum and the message of a new waitpoint.
+struct WaitpointRequest<'a> {
+    approvers: &'a [Approver],
+    quorum: u32,
+    message: &'a str,
+    shows: Arc<Value>,
+}
+
+impl StateFold<'_> {
+    pub(in crate::engine) fn apply_waitpoint_event(&mut self, event: &Event) {
+        match event {
+            Event::StepHeld { at, opening, reason, until, message, approvers, quorum, next } => {
+                self.begin_visit(*at);
+                self.state.ready.remove(at);
+                self.instance_mut(at.0).queue.remove(&at.1);
+                self.free_slot(*at);
+                self.set_phase(*at, StepPhase::Held);
+                self.set_next_action(*at, *next);
+                self.visit_state_mut(*at).held = Some(*reason);
+                let kind = WaitpointKind::Hold(*reason);
+                let request = WaitpointRequest { approvers, quorum: *quorum, message, shows: null() };
+                self.open_waitpoint(*at, *opening, kind, *until, request);
+            }
+            Event::Opened { at, opening, deadline, approvers, quorum, message, shows } => {
+                self.begin_visit(*at);
+                let gate = matches!(self.scope_entry(at.0).step(at.1).kind, StepKindSpec::Gate(_));
+                self.set_phase(*at, if gate { StepPhase::Gated } else { StepPhase::Waiting });
+                let now = self.now;
+                self.visit_state_mut(*at).started = Some(now);
+                let kind = if gate { WaitpointKind::Gate } else { WaitpointKind::Wait };
+                let request = WaitpointRequest { approvers, quorum: *quorum, message, shows: shows.clone() };
+                self.open_waitpoint(*at, *opening, kind, *deadline, request);
+            }
+            Event::Escalated { opening, deadline, approvers } => {
+                self.drop_waitpoint_deadline(*opening);
+                let state = &mut self.state.openings[opening.0 as usize];
+                state.deadline = *deadline;
+                state.approvers.clone_from(approvers);
+                state.escalations += 1;
+                self.state.deadlines.extend(deadline.map(|time| (time, Deadline::Opening(*opening))));
+            }
+            Event::Approved { opening, by, .. } => {
+                let now = self.now;
+                self.state.openings[opening.0 as usize].approvals.push((by.clone(), now));
+            }
+            Event::Decided { opening, by, grants, .. } => {
+                let now = self.now;
+                self.close_waitpoint(*opening);
+                let state = &mut self.state.openings[opening.0 as usize];
+                state.decided = Some((by.clone(), now));
+                self.state.renewed.extend(grants.iter().map(|grant| (grant.of, grant.from)));
+            }
+            _ => {}
+        }
+    }
+
+    fn open_waitpoint(
+        &mut self,
+        at: StepAt,
+        opening: Waitpoint,
+        kind: WaitpointKind,
+        deadline: Option<Timestamp>,
+        request: WaitpointRequest<'_>,
+    ) {
+        self.visit_state_mut(at).opening = Some(opening);
+        if let StepKindSpec::Wait(wait) = &self.scope_entry(at.0).step(at.1).kind
+            && kind == WaitpointKind::Wait
+        {
+            for name in &wait.on {
+                self.state.waits.entry(name.clone()).or_default().insert(opening);
+            }
+        }
+        self.state.openings.push(WaitpointState {
+            at,
+            kind,
+            approvers: request.approvers.to_vec(),
+            quorum: request.quorum,
+            approvals: Vec::new(),
+            message: request.message.to_owned(),
+            shows: request.shows,
+            deadline,
+            escalations: 0,
+            opened: self.now,
+            decided: None,
+            closed: false,
+        });
+        if let Some(time) = deadline {
+            self.state.deadlines.insert((time, Deadline::Opening(opening)));
+        }
+    }
 }
 
 #[cfg(test)]

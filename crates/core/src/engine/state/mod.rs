@@ -1,11 +1,11 @@
-//! The state of a run: the fold of its events, with an index for every query of `decide`.
+//! The state of a run: the fold of its events, with an index for every query of `decide`, and the work that the host
+//! should be doing.
 //!
 //! Owns the data and the functions that read it. Only `apply` changes it. Nothing is found by searching: steps are
 //! small integers, unmet dependencies are counted, startable steps are in a set, deadlines are ordered. The state can
 //! be serialised for a cache ([`STATE_VERSION`]); fields with the value of a new run are left out.
 
 mod instance;
-mod step;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -17,43 +17,40 @@ use serde_json::Value;
 
 use crate::{
     engine::{
-        AttemptId, AttemptInput, AttemptMode, BudgetOwner, Cost, ExecutionError, InstanceIx, RunStart, StepAt,
-        StepOutcome, UndoTarget, UndoWalk, Waitpoint, WantedWork, event::is_null, map_as_pairs, transitions::StepPhase,
+        AttemptId, AttemptInput, AttemptMode, BudgetOwner, Cost, ExecutionError, InstanceIx, Publication, RunStart,
+        StepAt, StepOutcome, UndoTarget, UndoWalk, Waitpoint, event::is_null, transitions::StepPhase,
     },
     ids::SignalName,
-    ir::rules::RunRulings,
-    ir::{RunStatus, StepStatus},
+    ir::{RunStatus, StepStatus, rules::RunRulings},
     plan::ContentHash,
-    time::Timestamp,
+    time::{Millis, Timestamp},
 };
 
 pub use instance::{CompletedVisit, InstancePhase, InstanceState};
-pub use step::{StepState, VisitState, WaitpointKind, WaitpointState};
+pub use instance::{StepState, VisitState, WaitpointKind, WaitpointState};
 
 /// The version of the serialised state. It is raised with any change to the result of `apply` or to the serialisation:
 /// a state of another version may differ from the one that this code computes, and must not be used.
 pub const STATE_VERSION: u32 = 5;
 
-/// The phase of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RunPhase {
-    /// Not started.
-    New,
-    /// Running, stopping or undoing.
-    Going,
-    /// The outcome is known; publications are pending.
-    Decided,
-    Closed,
-    Quarantined,
+listed_enum! {
+    /// The phase of a run.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum RunPhase {
+        /// Not started.
+        #[default]
+        New,
+        /// Running, stopping or undoing.
+        Going,
+        /// The outcome is known; publications are pending.
+        Decided,
+        Closed,
+        Quarantined,
+    }
 }
 
-impl RunPhase {
-    pub const ALL: [RunPhase; 5] =
-        [RunPhase::New, RunPhase::Going, RunPhase::Decided, RunPhase::Closed, RunPhase::Quarantined];
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunState {
     pub phase: RunPhase,
@@ -135,7 +132,7 @@ pub enum Deadline {
 }
 
 /// The progress of an undo walk.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UndoWalkState {
     pub targets: Vec<UndoTarget>,
@@ -154,10 +151,6 @@ pub struct UndoWalkState {
     pub ended: bool,
 }
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
 /// Returns a shared null value.
 pub(in crate::engine) fn null() -> Arc<Value> {
     static NULL: std::sync::OnceLock<Arc<Value>> = std::sync::OnceLock::new();
@@ -167,34 +160,7 @@ pub(in crate::engine) fn null() -> Arc<Value> {
 impl RunState {
     /// Creates the state of a run that has not been started.
     pub fn new() -> RunState {
-        RunState {
-            phase: RunPhase::New,
-            events: 0,
-            now: Timestamp::default(),
-            start: None,
-            definition: ContentHash::ZERO,
-            rulings: RunRulings::default(),
-            instances: Vec::new(),
-            openings: Vec::new(),
-            signals: VecDeque::new(),
-            tampers: 0,
-            walks: BTreeMap::new(),
-            spent: Cost::default(),
-            renewed: BTreeMap::new(),
-            cancel: None,
-            end: None,
-            quarantine: None,
-            phases: [0; StepPhase::ALL.len()],
-            commands: WantedWork::default(),
-            ready: BTreeSet::new(),
-            entering: BTreeSet::new(),
-            undoable: BTreeSet::new(),
-            undoing: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
-            completions: 0,
-            in_flight: BTreeSet::new(),
-            waits: BTreeMap::new(),
-        }
+        RunState::default()
     }
 
     pub fn instance(&self, ix: InstanceIx) -> &InstanceState {
@@ -222,8 +188,8 @@ impl RunState {
         }
     }
 
-    pub fn waitpoint(&self, opening: Waitpoint) -> Option<&WaitpointState> {
-        self.openings.get(opening.0 as usize)
+    pub fn waitpoint(&self, waitpoint: Waitpoint) -> Option<&WaitpointState> {
+        self.openings.get(waitpoint.0 as usize)
     }
 
     /// Returns the waitpoints that are open, in the order in which they were opened.
@@ -313,20 +279,71 @@ impl RunState {
     }
 }
 
-impl Default for RunState {
-    fn default() -> RunState {
-        RunState::new()
-    }
-}
-
 /// Returns the work that the host should be doing now.
 pub fn wanted(state: &RunState) -> &WantedWork {
     &state.commands
 }
 
+/// The wanted work. The host stops attempts in flight that are not listed here.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WantedWork {
+    pub runs: BTreeMap<AttemptId, AttemptAssignment>,
+    pub publish: BTreeSet<Publication>,
+    pub wake: Option<Timestamp>,
+}
+
+/// The task of a worker, in addition to the definition of its step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttemptAssignment {
+    pub given: Arc<AttemptInput>,
+    pub mode: AttemptMode,
+    pub stage: u32,
+    /// The time limit of the attempt, measured with a monotonic clock.
+    pub limit: Option<Millis>,
+}
+
+impl WantedWork {
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.publish.is_empty() && self.wake.is_none()
+    }
+}
+
+/// Serialises a map as a list of pairs, for keys that are not strings and so cannot be JSON keys.
+pub(super) mod map_as_pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+        map: &BTreeMap<K, V>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(map)
+    }
+
+    pub(crate) fn deserialize<'de, K, V, D>(deserializer: D) -> Result<BTreeMap<K, V>, D::Error>
+    where
+        K: Deserialize<'de> + Ord,
+        V: Deserialize<'de>,
+        D: Deserializer<'de>,
+    {
+        Ok(Vec::deserialize(deserializer)?.into_iter().collect())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_wish_is_not_nothing() {
+        assert!(WantedWork::default().is_empty());
+        let publishes = WantedWork { publish: [Publication::Files].into(), ..WantedWork::default() };
+        let wakes = WantedWork { wake: Some(Timestamp(1)), ..WantedWork::default() };
+        assert!(!publishes.is_empty() && !wakes.is_empty());
+    }
 
     #[test]
     fn a_run_that_has_not_been_started_is_queued() {

@@ -1,15 +1,14 @@
 //! Cancel: cancels a run and halts instances; records callers that were not allowed to.
 
-use super::decision::TIMEOUT_ACTOR;
 use crate::{
     engine::{
-        AttemptStopReason, Event, HaltReason, InstanceEnd, InstanceIx, InstancePart, Refusal, StepAt, StepOutcome,
-        code,
+        AttemptStopReason, Event, ExecutionError, HaltReason, InstanceEnd, InstanceIx, InstancePart, Refusal, StepAt,
+        StepOutcome, TIMEOUT_ACTOR, code,
         decide::{DecideContext, PendingConsequence, StepEnd},
         state::{InstancePhase, null},
         transitions::StepPhase,
     },
-    ir::{ErrorClass, RunStatus, StepKindSpec},
+    ir::{RunStatus, StepKindSpec},
     limits,
     time::Millis,
 };
@@ -37,7 +36,7 @@ impl DecideContext<'_> {
 
     /// Halts a workflow that exceeded a limit. It is undone under the same setting as for a timeout, because both mean
     /// that it ran too long.
-    pub(in crate::engine) fn halt_over_limit(&mut self, home: InstanceIx, error: crate::engine::ExecutionError) {
+    pub(in crate::engine) fn halt_over_limit(&mut self, home: InstanceIx, error: ExecutionError) {
         let undo = self.scope_entry(home).scope.undo.on_timeout;
         self.halt_instance(home, HaltReason::Limit { error }, undo);
     }
@@ -78,8 +77,7 @@ impl DecideContext<'_> {
                 continue;
             }
             for step in 0..self.scope_entry(ix).len() {
-                let at = StepAt(ix, step);
-                rest.extend(self.stop_step(at));
+                rest.extend(self.stop_step(StepAt(ix, step)));
             }
         }
     }
@@ -151,13 +149,12 @@ impl DecideContext<'_> {
     }
 
     /// Returns the error of a halted instance.
-    fn halt_error(&self, ix: InstanceIx) -> Option<crate::engine::ExecutionError> {
-        let new = |class, code, message: String| crate::engine::ExecutionError::new(class, code, message);
+    fn halt_error(&self, ix: InstanceIx) -> Option<ExecutionError> {
         match self.state.instance(ix).halt_reason()? {
             HaltReason::Failed { step } => {
                 let at = StepAt(ix, *step);
                 let mut error = self.state.visit_state(at)?.error.clone().unwrap_or_else(|| {
-                    new(ErrorClass::NonRetryable, code::STOPPED, "it ended in a way that stops the workflow".to_owned())
+                    ExecutionError::non_retryable(code::STOPPED, "it ended in a way that stops the workflow")
                 });
                 error.origin.get_or_insert(at);
                 Some(error)
@@ -167,7 +164,7 @@ impl DecideContext<'_> {
                     Some(timeout) => format!("timed out after {timeout} (workflow `timeout`)"),
                     None => "timed out".to_owned(),
                 };
-                Some(new(ErrorClass::Timeout, code::TIMEOUT, message))
+                Some(ExecutionError::timeout(message))
             }
             HaltReason::Cancelled { by } if by == TIMEOUT_ACTOR => {
                 let message = match self.find_unanswered_step(ix) {
@@ -176,18 +173,16 @@ impl DecideContext<'_> {
                     }
                     None => "cancelled: nobody answered in time".to_owned(),
                 };
-                Some(new(ErrorClass::NonRetryable, code::CANCELLED, message))
+                Some(ExecutionError::non_retryable(code::CANCELLED, message))
             }
             HaltReason::Cancelled { by } => {
-                Some(new(ErrorClass::NonRetryable, code::CANCELLED, format!("cancelled by {by}")))
+                Some(ExecutionError::non_retryable(code::CANCELLED, format!("cancelled by {by}")))
             }
             HaltReason::Outer => None,
             HaltReason::Limit { error } => Some(error.clone()),
         }
     }
-}
 
-impl DecideContext<'_> {
     pub(in crate::engine) fn record_tampering(&mut self, by: &str, what: &str) -> Result<(), Refusal> {
         if self.state.end.is_some() {
             return Err(Refusal::Ended);

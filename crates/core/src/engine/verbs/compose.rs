@@ -13,7 +13,7 @@ use crate::{
         state::null,
         transitions::StepPhase,
     },
-    ir::{CallSpec, EachErrorPolicy, EachSpec, ErrorClass, LoopSpec, LoopTest, RunStatus, StepKindSpec, TimeoutScope},
+    ir::{CallSpec, EachErrorPolicy, EachSpec, LoopSpec, LoopTest, RunStatus, StepKindSpec, TimeoutScope},
     limits,
     plan::ScopeIx,
 };
@@ -63,16 +63,16 @@ impl DecideContext<'_> {
             Ok(items) => items,
             Err(error) => {
                 let message = format!("its list cannot be evaluated: {error}");
-                return self.fail_step(at, ExecutionError::new(ErrorClass::Validation, code::EXPRESSION, message));
+                return self.fail_step(at, ExecutionError::invalid(code::EXPRESSION, message));
             }
         };
         let Some(count) = items.as_array().map(Vec::len) else {
             let message = format!("`{}` is not a list", each.over.source());
-            return self.fail_step(at, ExecutionError::new(ErrorClass::Validation, code::NOT_A_LIST, message));
+            return self.fail_step(at, ExecutionError::invalid(code::NOT_A_LIST, message));
         };
         if count > limits::ITEMS {
             let message = format!("the list has {count} items; the limit is {}", limits::ITEMS);
-            return self.fail_step(at, ExecutionError::new(ErrorClass::Validation, code::TOO_MANY_ITEMS, message));
+            return self.fail_step(at, ExecutionError::invalid(code::TOO_MANY_ITEMS, message));
         }
         self.emit(Event::StepExpanded { at, items: Arc::new(items) });
         self.emit_step_entered(at);
@@ -111,7 +111,7 @@ impl DecideContext<'_> {
             Ok(false) => self.conclude_if_over(at),
             Ok(true) if passes >= repeat.max => {
                 let message = format!("its condition is still true after {passes} passes, the maximum");
-                self.fail_or_retry(at, ExecutionError::new(ErrorClass::NonRetryable, code::LOOP_MAX, message), None);
+                self.fail_or_retry(at, ExecutionError::non_retryable(code::LOOP_MAX, message), None);
             }
             Ok(true) => self.start_part(at, InstancePart::Pass(passes + 1), None, null()),
         }
@@ -124,7 +124,7 @@ impl DecideContext<'_> {
             Err(error) if first && error.is_not_yet() => Ok(true),
             Err(error) => {
                 let message = format!("its condition cannot be evaluated: {error}");
-                Err(ExecutionError::new(ErrorClass::Validation, code::CONDITION, message))
+                Err(ExecutionError::invalid(code::CONDITION, message))
             }
             Ok(again) => Ok(again),
         }
@@ -158,7 +158,7 @@ impl DecideContext<'_> {
             let step = &self.step(at).id;
             let called = &call.workflow;
             let message = format!("invalid input of workflow `{called}`, called by `{step}`: {error}");
-            ExecutionError::new(ErrorClass::Validation, code::INPUT_INVALID, message)
+            ExecutionError::invalid(code::INPUT_INVALID, message)
         })?;
         let start = self.state.start.as_ref().expect("the run was started");
         let started = self.state.instance(InstanceIx::ROOT).started;
@@ -213,9 +213,10 @@ impl DecideContext<'_> {
             return self.time_out_composite(at);
         }
         if more.failed_children > 0 && !collects {
-            let error = more.child_error.clone().unwrap_or_else(|| {
-                ExecutionError::new(ErrorClass::NonRetryable, code::CANCELLED, "something inside was cancelled")
-            });
+            let error = more
+                .child_error
+                .clone()
+                .unwrap_or_else(|| ExecutionError::non_retryable(code::CANCELLED, "something inside was cancelled"));
             return self.fail_or_retry(at, error, None);
         }
         if cut_short {
@@ -232,11 +233,7 @@ impl DecideContext<'_> {
                     }
                     _ => format!("its output does not match the declared outputs: {error}"),
                 };
-                self.fail_or_retry(
-                    at,
-                    ExecutionError::new(ErrorClass::Validation, code::OUTPUT_INVALID, message),
-                    None,
-                );
+                self.fail_or_retry(at, ExecutionError::invalid(code::OUTPUT_INVALID, message), None);
             }
         }
     }

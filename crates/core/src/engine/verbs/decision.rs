@@ -7,17 +7,14 @@ use serde_json::{Value, json};
 use super::wait::fit_output;
 use crate::{
     engine::{
-        DecisionActor, Event, ExecutionError, Refusal, StepAt, StepOutcome, Verdict, Waitpoint,
+        DecisionActor, Event, ExecutionError, Refusal, StepAt, StepOutcome, TIMEOUT_ACTOR, Verdict, Waitpoint,
         budget::find_renewed_budgets,
         code,
         decide::{DecideContext, StepEnd},
         state::{WaitpointKind, WaitpointState},
     },
-    ir::{Approver, ErrorClass, HoldReason},
+    ir::{Approver, HoldReason},
 };
-
-/// The name of the actor in decisions that a timeout makes.
-pub(super) const TIMEOUT_ACTOR: &str = "system:timeout";
 
 /// A verdict with its actor and reason.
 #[derive(Debug, Clone, Copy)]
@@ -29,7 +26,7 @@ pub(super) struct WaitpointDecision<'a> {
 
 impl WaitpointDecision<'_> {
     /// Creates the decision that a timeout makes.
-    pub fn from_timeout(verdict: Verdict) -> WaitpointDecision<'static> {
+    pub(super) fn from_timeout(verdict: Verdict) -> WaitpointDecision<'static> {
         WaitpointDecision { verdict, actor: TIMEOUT_ACTOR, reason: None }
     }
 
@@ -142,7 +139,7 @@ impl DecideContext<'_> {
     fn reject_step(&mut self, at: StepAt, decision: WaitpointDecision<'_>) {
         let reason = decision.reason.map_or(String::new(), |reason| format!(": {reason}"));
         let message = format!("rejected by {}{reason}", decision.actor);
-        let error = ExecutionError::new(ErrorClass::NonRetryable, code::REJECTED, message);
+        let error = ExecutionError::non_retryable(code::REJECTED, message);
         self.end_step(at, StepEnd { error: Some(error), ..StepEnd::from_outcome(StepOutcome::Rejected) });
     }
 }

@@ -18,7 +18,7 @@ impl DecideContext<'_> {
                 (ExecutionError { class, code, message, origin: None }, retry_at)
             }
             AttemptEnd::Unmerged { message, .. } => {
-                (ExecutionError::new(ErrorClass::NonRetryable, code::MERGE_CONFLICT, message), None)
+                (ExecutionError::non_retryable(code::MERGE_CONFLICT, message), None)
             }
             AttemptEnd::TimedOut => (self.timeout_error(at), None),
             _ => (
@@ -35,7 +35,7 @@ impl DecideContext<'_> {
             Some(timeout) => format!("timed out after {timeout} (step `timeout`)"),
             None => "timed out".to_owned(),
         };
-        ExecutionError::new(ErrorClass::Timeout, code::TIMEOUT, message)
+        ExecutionError::timeout(message)
     }
 
     /// Holds the step if its policy holds errors of this class; otherwise retries or ends it.

@@ -1,18 +1,23 @@
-//! Finish: handles the end of an attempt, also after a restart of the host.
+//! Finish: handles the end of an attempt, also after a restart of the host, and the end of the run, which is published
+//! and closed.
 
-use std::sync::Arc;
+use std::{cmp::Ordering, sync::Arc};
 
 use serde_json::Value;
 
 use crate::{
     engine::{
-        AttemptEnd, AttemptId, AttemptMode, AttemptReport, AttemptRole, AttemptStopReason, CheckOutput, Cost, Event,
-        EvidenceResult, ExecutionError, NextAction, Refusal, StepOutcome, code,
+        AttemptEnd, AttemptId, AttemptMode, AttemptReport, AttemptRole, AttemptStopReason, CheckFinding, CheckOutput,
+        Cost, Event, EvidenceResult, ExecutionError, InstanceEnd, InstanceIx, NextAction, Publication, Refusal, StepAt,
+        StepOutcome, code,
         decide::{DecideContext, StepEnd},
+        state::{RunPhase, null},
         transitions::StepPhase,
+        verbs::start::select_hooks,
     },
-    ir::{ErrorClass, OnInterrupted, SchemaError, StepKindSpec, WorkSpec},
+    ir::{ErrorClass, HoldReason, HookTiming, OnInterrupted, RunStatus, SchemaError, StepKindSpec, WorkSpec},
     limits,
+    time::Timestamp,
 };
 
 impl DecideContext<'_> {
@@ -40,14 +45,14 @@ impl DecideContext<'_> {
         }
         let now = (step.visit, more.next.iteration);
         match (attempt.visit, attempt.iteration).cmp(&now) {
-            std::cmp::Ordering::Less => attempt.visit > 0 && attempt.iteration > 0,
-            std::cmp::Ordering::Equal => attempt.attempt <= more.attempts[attempt.role as usize],
-            std::cmp::Ordering::Greater => false,
+            Ordering::Less => attempt.visit > 0 && attempt.iteration > 0,
+            Ordering::Equal => attempt.attempt <= more.attempts[attempt.role as usize],
+            Ordering::Greater => false,
         }
     }
 
     /// Records the end of an attempt and applies its consequences.
-    pub(in crate::engine) fn record_attempt_end(&mut self, attempt: AttemptId, report: AttemptReport) {
+    fn record_attempt_end(&mut self, attempt: AttemptId, report: AttemptReport) {
         let at = attempt.at;
         let phase = self.state.step(at).phase;
         let AttemptReport { end, cost, proofs, by } = report;
@@ -70,7 +75,7 @@ impl DecideContext<'_> {
     }
 
     /// Turns a success whose output does not match the declared outputs into a failure.
-    fn validate_output(&self, at: crate::engine::StepAt, end: AttemptEnd) -> AttemptEnd {
+    fn validate_output(&self, at: StepAt, end: AttemptEnd) -> AttemptEnd {
         let mut output = match &end {
             AttemptEnd::Succeeded { output } | AttemptEnd::Unmerged { output, .. } => Arc::clone(output),
             _ => return truncate_attempt_end(end),
@@ -99,13 +104,7 @@ impl DecideContext<'_> {
 
     /// Describes the mismatch between the output of a step and its declared outputs. `is_empty`: the worker wrote no
     /// output.
-    fn describe_output_fault(
-        &self,
-        at: crate::engine::StepAt,
-        output: &Value,
-        is_empty: bool,
-        error: &SchemaError,
-    ) -> String {
+    fn describe_output_fault(&self, at: StepAt, output: &Value, is_empty: bool, error: &SchemaError) -> String {
         let step = self.step(at);
         let missing: Vec<String> = step
             .outputs
@@ -122,7 +121,7 @@ impl DecideContext<'_> {
     }
 
     /// Turns a success without complete evidence into a failure.
-    fn require_evidence(&self, at: crate::engine::StepAt, end: AttemptEnd, proofs: &[EvidenceResult]) -> AttemptEnd {
+    fn require_evidence(&self, at: StepAt, end: AttemptEnd, proofs: &[EvidenceResult]) -> AttemptEnd {
         let work = self.work(at);
         if !matches!(end, AttemptEnd::Succeeded { .. }) || work.evidence.is_empty() {
             return end;
@@ -141,7 +140,7 @@ impl DecideContext<'_> {
         AttemptEnd::Failed { class, code: Some(code::EVIDENCE.into()), message, retry_at: None }
     }
 
-    fn work(&self, at: crate::engine::StepAt) -> &WorkSpec {
+    fn work(&self, at: StepAt) -> &WorkSpec {
         let StepKindSpec::Work(work) = &self.step(at).kind else { unreachable!("only work has attempts of its own") };
         work
     }
@@ -162,29 +161,29 @@ impl DecideContext<'_> {
 
     /// Starts another attempt at once, by another agent. It does not count as a retry: an exhausted account is not a
     /// failure of the work.
-    pub(in crate::engine) fn hand_over_attempt(&mut self, at: crate::engine::StepAt) {
+    pub(in crate::engine) fn hand_over_attempt(&mut self, at: StepAt) {
         let next = self.state.visit_state(at).expect("an attempt ended").next;
         self.emit(Event::StepGoesOn { at, next: NextAction { mode: AttemptMode::Again, ..next } });
     }
 
     /// Ends work that the check found complete, or starts its summary.
-    pub(in crate::engine) fn complete_work(&mut self, at: crate::engine::StepAt) {
+    pub(in crate::engine) fn complete_work(&mut self, at: StepAt) {
         if self.work(at).summary.is_some() {
             return self.continue_with_role(at, AttemptRole::Summary);
         }
         self.succeed_step(at);
     }
 
-    fn succeed_step(&mut self, at: crate::engine::StepAt) {
+    fn succeed_step(&mut self, at: StepAt) {
         let output = self.work_result(at);
         self.end_step(at, StepEnd::from_output(output));
     }
 
-    pub(in crate::engine) fn work_result(&self, at: crate::engine::StepAt) -> Arc<Value> {
+    pub(in crate::engine) fn work_result(&self, at: StepAt) -> Arc<Value> {
         self.state.visit_state(at).expect("an attempt ended").result.clone()
     }
 
-    fn continue_with_role(&mut self, at: crate::engine::StepAt, role: AttemptRole) {
+    fn continue_with_role(&mut self, at: StepAt, role: AttemptRole) {
         let next = self.state.visit_state(at).expect("an attempt ended").next;
         self.emit(Event::StepGoesOn { at, next: NextAction { role, mode: AttemptMode::Fresh, ..next } });
     }
@@ -200,7 +199,7 @@ impl DecideContext<'_> {
     pub(in crate::engine) fn handle_interruption(&mut self, attempt: AttemptId) {
         let at = attempt.at;
         let more = self.state.visit_state(at).expect("an attempt ended");
-        let (next, often) = (more.next, more.interruptions >= limits::INTERRUPTIONS);
+        let (next, times) = (more.next, more.interruptions);
         let policy = match attempt.role {
             AttemptRole::Main => self.step(at).policy.on_interrupted,
             AttemptRole::Check | AttemptRole::Summary | AttemptRole::Undo => OnInterrupted::Rerun,
@@ -217,15 +216,26 @@ impl DecideContext<'_> {
             }
         };
         let next = NextAction { mode, ..next };
-        if policy != OnInterrupted::Ask && !often {
+        if policy != OnInterrupted::Ask && times < limits::INTERRUPTIONS {
             return self.emit(Event::StepGoesOn { at, next });
         }
-        let times = self.state.visit_state(at).expect("an attempt ended").interruptions;
         let message = match times {
             1 => "the host crashed while it ran".to_owned(),
             _ => format!("the host crashed while it ran, {times} times so far"),
         };
-        self.hold_step(at, crate::ir::HoldReason::Interruption, None, message, next);
+        self.hold_step(at, HoldReason::Interruption, None, message, next);
+    }
+
+    /// Ends every attempt in flight as interrupted, or as stopped if it was being stopped.
+    pub(in crate::engine) fn recover_attempts(&mut self) {
+        let lost: Vec<AttemptId> = self.state.in_flight().iter().copied().collect();
+        for attempt in lost {
+            let stopping =
+                attempt.role != AttemptRole::Undo && self.state.step(attempt.at).phase == StepPhase::Stopping;
+            let end = if stopping { AttemptEnd::Stopped } else { AttemptEnd::Interrupted };
+            self.record_attempt_end(attempt, AttemptReport::new(end, Cost::default()));
+            self.follow_consequences();
+        }
     }
 
     /// Handles the end of an attempt that was told to stop.
@@ -243,13 +253,13 @@ impl DecideContext<'_> {
         if complete { self.succeed_step(at) } else { self.end_step(at, StepEnd::from_outcome(StepOutcome::Cancelled)) }
     }
 
-    pub(in crate::engine) fn time_out_step(&mut self, at: crate::engine::StepAt) {
+    pub(in crate::engine) fn time_out_step(&mut self, at: StepAt) {
         self.fail_step(at, self.timeout_error(at));
     }
 }
 
 fn is_complete(end: &AttemptEnd) -> bool {
-    matches!(end, AttemptEnd::Checked { finding: crate::engine::CheckFinding::Complete, .. })
+    matches!(end, AttemptEnd::Checked { finding: CheckFinding::Complete, .. })
 }
 
 /// Truncates the notes of a check, and drops an output that is too large.
@@ -266,25 +276,11 @@ fn truncate_attempt_end(end: AttemptEnd) -> AttemptEnd {
             output: output.map(CheckOutput::into_bounded),
         },
         AttemptEnd::Succeeded { output } if !fits_within(&output, limits::VALUE_BYTES) => {
-            AttemptEnd::Succeeded { output: crate::engine::state::null() }
+            AttemptEnd::Succeeded { output: null() }
         }
         // Only the output of a main attempt is kept.
-        AttemptEnd::Unmerged { message, .. } => AttemptEnd::Unmerged { output: crate::engine::state::null(), message },
+        AttemptEnd::Unmerged { message, .. } => AttemptEnd::Unmerged { output: null(), message },
         other => other,
-    }
-}
-
-impl DecideContext<'_> {
-    /// Ends every attempt in flight as interrupted, or as stopped if it was being stopped.
-    pub(in crate::engine) fn recover_attempts(&mut self) {
-        let lost: Vec<AttemptId> = self.state.in_flight().iter().copied().collect();
-        for attempt in lost {
-            let stopping =
-                attempt.role != AttemptRole::Undo && self.state.step(attempt.at).phase == StepPhase::Stopping;
-            let end = if stopping { AttemptEnd::Stopped } else { AttemptEnd::Interrupted };
-            self.record_attempt_end(attempt, AttemptReport::new(end, Cost::default()));
-            self.follow_consequences();
-        }
     }
 }
 
@@ -309,6 +305,62 @@ fn fits_within(value: &Value, most: usize) -> bool {
         left = after;
     }
     true
+}
+
+impl DecideContext<'_> {
+    /// Decides the outcome of the run after the root instance has ended.
+    pub(in crate::engine) fn decide_run_end(&mut self) {
+        let Some(end) = self.state.instance(InstanceIx::ROOT).end().cloned() else { return };
+        let retry = self.linked_retry_due(end.status);
+        let mut publish = self.list_publications(end.status);
+        publish.extend(retry.map(|_| Publication::Retry));
+        let InstanceEnd { status, output, error, degraded } = end;
+        self.emit(Event::RunDecided { status, output, error, degraded, publish, retry });
+        self.close_if_published();
+    }
+
+    fn list_publications(&self, status: RunStatus) -> Vec<Publication> {
+        let workflow = &self.plan.definition.root().workflow;
+        let mut publish = match status {
+            RunStatus::Succeeded => select_hooks(&workflow.hooks, HookTiming::Success),
+            RunStatus::Cancelled => Vec::new(),
+            _ => select_hooks(&workflow.hooks, HookTiming::Failure),
+        };
+        publish.extend((!workflow.files_out.is_empty()).then_some(Publication::Files));
+        publish.extend(workflow.context.directory.is_some().then_some(Publication::Context));
+        publish
+    }
+
+    /// Returns the time at which a retry of the whole run is due, if there is to be one.
+    fn linked_retry_due(&self, status: RunStatus) -> Option<Timestamp> {
+        let retry = self.scope_entry(InstanceIx::ROOT).scope.retry.as_ref()?;
+        let attempt = self.state.start.as_ref()?.attempt;
+        let fits = match status {
+            RunStatus::Failed | RunStatus::Undone => true,
+            RunStatus::TimedOut => retry.on_timeout,
+            _ => false,
+        };
+        (fits && attempt < retry.attempts).then(|| self.now.saturating_add(retry.backoff.retry_delay(attempt)))
+    }
+
+    pub(in crate::engine) fn record_publication(
+        &mut self,
+        item: Publication,
+        failed: Option<&str>,
+    ) -> Result<(), Refusal> {
+        if !self.state.commands.publish.contains(&item) {
+            return Err(Refusal::NotPublishing);
+        }
+        self.emit(Event::PublicationEnded { item, failed: failed.map(str::to_owned) });
+        self.close_if_published();
+        Ok(())
+    }
+
+    fn close_if_published(&mut self) {
+        if self.state.phase == RunPhase::Decided && self.state.commands.publish.is_empty() {
+            self.emit(Event::Closed);
+        }
+    }
 }
 
 #[cfg(test)]

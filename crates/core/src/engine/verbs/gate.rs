@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::decision::{TIMEOUT_ACTOR, WaitpointDecision};
+use super::decision::WaitpointDecision;
 use crate::{
     engine::{
-        Event, ExecutionError, HaltReason, StepAt, StepOutcome, Verdict, Waitpoint, code,
+        Event, ExecutionError, HaltReason, StepAt, StepOutcome, TIMEOUT_ACTOR, Verdict, Waitpoint, code,
         decide::{DecideContext, StepEnd},
     },
-    ir::{ErrorClass, GateSpec, GateTimeout, StepKindSpec},
+    ir::{GateSpec, GateTimeout, StepKindSpec},
 };
 
 impl DecideContext<'_> {
@@ -24,7 +24,7 @@ impl DecideContext<'_> {
             Ok(shown) => shown,
             Err(error) => {
                 let message = format!("the values that it shows cannot be evaluated: {error}");
-                return self.fail_step(at, ExecutionError::new(ErrorClass::Validation, code::EXPRESSION, message));
+                return self.fail_step(at, ExecutionError::invalid(code::EXPRESSION, message));
             }
         };
         let message = message.as_str().map_or_else(|| message.to_string(), str::to_owned);
@@ -45,7 +45,7 @@ impl DecideContext<'_> {
         match &gate.on_timeout {
             GateTimeout::Expire => {
                 let message = "nobody decided in time";
-                self.fail_step(at, ExecutionError::new(ErrorClass::Timeout, code::TIMEOUT, message));
+                self.fail_step(at, ExecutionError::timeout(message));
             }
             GateTimeout::Reject => self.record_decision(opening, WaitpointDecision::from_timeout(Verdict::Reject)),
             GateTimeout::Approve => self.record_decision(opening, WaitpointDecision::from_timeout(Verdict::Approve)),

@@ -22,8 +22,8 @@ impl DecideContext<'_> {
         let first = policy.approval.as_ref().filter(|approval| approval.reason() == reason);
         let governed = reason == HoldReason::Governance;
         let level = policy.escalation.first().filter(|_| governed);
-        let asked = level.map(|level| &level.approvers).or(first.map(|approval| &approval.approvers));
-        let (approvers, quorum) = (asked.cloned().unwrap_or_default(), first.map_or(1, |first| first.quorum));
+        let approvers = level.map(|level| &level.approvers).or(first.map(|approval| &approval.approvers));
+        let (approvers, quorum) = (approvers.cloned().unwrap_or_default(), first.map_or(1, |first| first.quorum));
         // A governance hold is never released by time; its deadline escalates it.
         let until = match governed {
             true => level.and_then(|level| level.timeout).map(|timeout| self.now.saturating_add(timeout)),
@@ -47,14 +47,14 @@ impl DecideContext<'_> {
     ) {
         let next = self.state.visit_state(at).expect("an attempt ended").next;
         let spent = (reason == HoldReason::Budget).then(|| self.find_pausing_budget(at)).flatten();
-        let message = spent.map_or(message, |purse| purse.renewal_question());
+        let message = spent.map_or(message, |usage| usage.renewal_question());
         self.hold_step(at, reason, until, message, NextAction { mode: AttemptMode::Again, ..next });
     }
 
     /// Returns the nearest spent budget with mode `pause`.
     fn find_pausing_budget(&self, at: StepAt) -> Option<BudgetUsage<'_>> {
-        let mut purses = find_budgets(self.plan, self.state, at).into_iter();
-        purses.find(|purse| purse.budget.mode == BudgetMode::Pause && purse.is_spent())
+        let mut usages = find_budgets(self.plan, self.state, at).into_iter();
+        usages.find(|usage| usage.budget.mode == BudgetMode::Pause && usage.is_spent())
     }
 
     /// Holds a step for approval before its first attempt.
@@ -78,15 +78,15 @@ impl DecideContext<'_> {
 
     /// Escalates a hold to the next level after a timeout, or fails the step after the last level.
     pub(in crate::engine) fn escalate_hold(&mut self, at: StepAt, opening: Waitpoint) {
-        let asked = self.state.waitpoint(opening).map_or(0, |opening| opening.escalations) as usize + 1;
-        match self.step(at).policy.escalation.get(asked) {
+        let next = self.state.waitpoint(opening).map_or(0, |opening| opening.escalations) as usize + 1;
+        match self.step(at).policy.escalation.get(next) {
             Some(level) => {
                 let deadline = level.timeout.map(|timeout| self.now.saturating_add(timeout));
                 self.emit(Event::Escalated { opening, deadline, approvers: level.approvers.clone() });
             }
             None => {
                 let message = "held for governance, and nobody answered before the timeout";
-                self.fail_step(at, ExecutionError::new(ErrorClass::Timeout, code::TIMEOUT, message));
+                self.fail_step(at, ExecutionError::timeout(message));
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::{
         StepAt, StepOutcome, code,
         decide::{DecideContext, StepEnd},
     },
-    ir::{CompletionCheck, ErrorClass, HoldReason, StepKindSpec},
+    ir::{CompletionCheck, HoldReason, StepKindSpec},
     limits,
 };
 
@@ -43,10 +43,10 @@ impl DecideContext<'_> {
             return self.iterate_or_end(at, None, None);
         }
         let message = "its check ended twice in a row without a decision";
-        self.fail_step(at, ExecutionError::new(ErrorClass::NonRetryable, code::CHECK_UNDECIDED, message));
+        self.fail_step(at, ExecutionError::non_retryable(code::CHECK_UNDECIDED, message));
     }
 
-    fn handle_incomplete(&mut self, at: StepAt, said: &str) {
+    fn handle_incomplete(&mut self, at: StepAt, remark: &str) {
         let more = self.state.visit_state(at).expect("a check ended");
         let mut stage = more.next.stage;
         let repeats = more.stall.map_or(0, |(_, count)| count);
@@ -55,28 +55,26 @@ impl DecideContext<'_> {
         {
             stage = (stage + 1).min(convergence.max_stage.max(stage));
             if stage >= convergence.max_stage && convergence.fail_on_max_stage {
-                let message = format!("its check keeps reporting the same finding: {said}");
-                let error = ExecutionError::new(ErrorClass::NonRetryable, code::STALLED, message);
-                return self
-                    .end_step(at, StepEnd { error: Some(error), ..StepEnd::from_outcome(StepOutcome::Exhausted) });
+                let message = format!("its check keeps reporting the same finding: {remark}");
+                let error = ExecutionError::non_retryable(code::STALLED, message);
+                let end = StepEnd::from_outcome(StepOutcome::Exhausted);
+                return self.end_step(at, StepEnd { error: Some(error), ..end });
             }
         }
-        self.iterate_or_end(at, Some(stage), Some(said));
+        self.iterate_or_end(at, Some(stage), Some(remark));
     }
 
     /// Starts the next iteration, or ends the step after the last one.
-    fn iterate_or_end(&mut self, at: StepAt, stage: Option<u32>, said: Option<&str>) {
+    fn iterate_or_end(&mut self, at: StepAt, stage: Option<u32>, remark: Option<&str>) {
         let next = self.state.visit_state(at).expect("a check ended").next;
         let check = self.step_check(at);
         if next.iteration < check.max_iterations {
-            let stage = stage.unwrap_or(next.stage);
-            let next =
-                NextAction { role: AttemptRole::Main, iteration: next.iteration + 1, mode: AttemptMode::Fresh, stage };
+            let next = next_iteration(next, stage.unwrap_or(next.stage));
             return self.emit(Event::StepGoesOn { at, next });
         }
-        let said = said.filter(|said| *said != NO_REASON).map_or(String::new(), |said| format!(": {said}"));
-        let message = format!("incomplete after {} iterations{said}", check.max_iterations);
-        let error = Some(ExecutionError::new(ErrorClass::NonRetryable, code::EXHAUSTED, message));
+        let remark = remark.filter(|remark| *remark != NO_REASON).map_or(String::new(), |remark| format!(": {remark}"));
+        let message = format!("incomplete after {} iterations{remark}", check.max_iterations);
+        let error = Some(ExecutionError::non_retryable(code::EXHAUSTED, message));
         let end = if check.incomplete_is_an_end {
             StepEnd { outcome: StepOutcome::Incomplete, ..StepEnd::from_output(self.work_result(at)) }
         } else {
@@ -85,20 +83,18 @@ impl DecideContext<'_> {
         self.end_step(at, StepEnd { error, ..end });
     }
 
-    fn handle_blocked(&mut self, at: StepAt, said: &str) {
+    fn handle_blocked(&mut self, at: StepAt, remark: &str) {
         let next = self.state.visit_state(at).expect("a check ended").next;
         if next.iteration >= self.step_check(at).max_iterations {
-            return self.iterate_or_end(at, None, Some(said));
+            return self.iterate_or_end(at, None, Some(remark));
         }
-        let message = format!("its check reports that the work is blocked: {said}");
-        let next = NextAction {
-            role: AttemptRole::Main,
-            iteration: next.iteration + 1,
-            mode: AttemptMode::Fresh,
-            stage: next.stage,
-        };
-        self.hold_step(at, HoldReason::Blocked, None, message, next);
+        let message = format!("its check reports that the work is blocked: {remark}");
+        self.hold_step(at, HoldReason::Blocked, None, message, next_iteration(next, next.stage));
     }
+}
+
+fn next_iteration(last: NextAction, stage: u32) -> NextAction {
+    NextAction { role: AttemptRole::Main, iteration: last.iteration + 1, mode: AttemptMode::Fresh, stage }
 }
 
 /// Summarises the finding of a check in one line: its reasons, or else its fingerprints, or else a line of its output.

@@ -8,7 +8,6 @@ mod finish;
 mod gate;
 mod hold;
 mod iterate;
-mod publish;
 mod resolve_conflict;
 mod route;
 mod start;

@@ -79,7 +79,7 @@ impl DecideContext<'_> {
             None => {
                 let conflict = self.state.visit_state(first).and_then(|more| more.error.clone());
                 let message = format!("the changes of {} are not merged", whose.join(", "));
-                let unknown = || ExecutionError::new(ErrorClass::NonRetryable, code::MERGE_CONFLICT, message);
+                let unknown = || ExecutionError::non_retryable(code::MERGE_CONFLICT, message);
                 ExecutionError { origin: Some(first), ..conflict.unwrap_or_else(unknown) }
             }
         }

@@ -10,7 +10,7 @@ use crate::{
         decide::{DecideContext, PendingConsequence, StepEnd},
         state::null,
     },
-    ir::{BranchSpec, ErrorClass, RunImpact, RunStatus},
+    ir::{BranchSpec, RunImpact, RunStatus},
 };
 
 impl DecideContext<'_> {
@@ -26,7 +26,7 @@ impl DecideContext<'_> {
                 }
                 Err(error) => {
                     let message = format!("a condition cannot be evaluated: {error}");
-                    return self.fail_step(at, ExecutionError::new(ErrorClass::Validation, code::CONDITION, message));
+                    return self.fail_step(at, ExecutionError::invalid(code::CONDITION, message));
                 }
             }
         }
@@ -70,11 +70,8 @@ impl DecideContext<'_> {
             None => self.state.instance(ix).last_output.clone(),
             Some(result) => {
                 let value = result.eval(&self.env(ix)).map_err(|error| {
-                    ExecutionError::new(
-                        ErrorClass::Validation,
-                        code::EXPRESSION,
-                        format!("the workflow's result cannot be evaluated: {error}"),
-                    )
+                    let message = format!("the workflow's result cannot be evaluated: {error}");
+                    ExecutionError::invalid(code::EXPRESSION, message)
                 })?;
                 Arc::new(value)
             }
@@ -85,11 +82,7 @@ impl DecideContext<'_> {
         if !scope.outputs.is_empty() {
             scope.outputs.fill_defaults(Arc::make_mut(&mut output));
             scope.outputs.check(&output).map_err(|error| {
-                ExecutionError::new(
-                    ErrorClass::Validation,
-                    code::OUTPUT_INVALID,
-                    format!("the workflow's result: {error}"),
-                )
+                ExecutionError::invalid(code::OUTPUT_INVALID, format!("the workflow's result: {error}"))
             })?;
         }
         Ok(output)

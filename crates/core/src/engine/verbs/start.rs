@@ -1,6 +1,6 @@
 //! Start: starts the run, anew or as a fork, its instances, and attempts when a worker is available.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
 use serde_json::{Map, Value};
 
@@ -14,8 +14,8 @@ use crate::{
         state::null,
         transitions::StepPhase,
     },
-    expr::{Expr, ExprEnv, ReferenceRoot, RootLookup},
-    ir::{BudgetMode, ErrorClass, HookTiming, InputBinding, StepKindSpec, TimeoutScope, WorkerSpec},
+    expr::{ExprEnv, ReferenceRoot, RootLookup},
+    ir::{BudgetMode, HoldReason, HookTiming, InputBinding, StepKindSpec, TimeoutScope, WorkerSpec, WorkflowHook},
     plan::ScopeIx,
 };
 
@@ -26,8 +26,29 @@ impl DecideContext<'_> {
         }
     }
 
+    pub(in crate::engine) fn fork_run(&mut self, start: &RunStart, reused: &[ReusedResult]) {
+        if !self.start_root(start) {
+            return;
+        }
+        for reused in reused {
+            self.emit(Event::from(reused.clone()));
+        }
+        let root = InstanceIx::ROOT;
+        let steps = (0..).zip(&self.state.instance(root).steps);
+        let over: Vec<StepAt> =
+            steps.filter(|(_, step)| step.phase == StepPhase::Done).map(|(i, _)| StepAt(root, i)).collect();
+        match over.first() {
+            Some(at) if self.scope_entry(root).is_routed() => self.move_cursor(*at),
+            // Steps without dependencies, and steps whose dependencies have all ended.
+            _ => {
+                self.begin_instance(root);
+                over.into_iter().for_each(|at| self.defer_consequence(PendingConsequence::StepEnded(at)));
+            }
+        }
+    }
+
     /// Creates the root instance. Returns false if its `env` cannot be evaluated.
-    pub(super) fn start_root(&mut self, start: &RunStart) -> bool {
+    fn start_root(&mut self, start: &RunStart) -> bool {
         let plan = self.plan;
         let root = plan.definition.root();
         let (env, error) = match self.evaluate_env(root.root, &plan.parameters, build_run_value(start, self.now)) {
@@ -53,16 +74,16 @@ impl DecideContext<'_> {
         input: &Value,
         run: Value,
     ) -> Result<Arc<Value>, ExecutionError> {
-        let exprs: &BTreeMap<String, Expr> = &self.plan.definition.workflow_containing(scope).workflow.env;
+        let exprs = &self.plan.definition.workflow_containing(scope).workflow.env;
         if exprs.is_empty() {
             return Ok(null());
         }
         let env = WorkflowEnv { input, run, workflow: build_workflow_value(self.plan, scope) };
         let mut values = Map::new();
         for (name, expr) in exprs {
-            let value = expr.eval(&env).map_err(|error| {
-                ExecutionError::new(ErrorClass::Validation, code::EXPRESSION, format!("env `{name}`: {error}"))
-            })?;
+            let value = expr
+                .eval(&env)
+                .map_err(|error| ExecutionError::invalid(code::EXPRESSION, format!("env `{name}`: {error}")))?;
             values.insert(name.clone(), value);
         }
         Ok(Arc::new(Value::Object(values)))
@@ -93,29 +114,19 @@ impl DecideContext<'_> {
         let max = self.scope_entry(home).scope.max_steps;
         if let Some(max) = max.filter(|max| self.state.instance(home).executed >= *max) {
             let message = format!("max_steps is {max}, and one more was to be executed");
-            return self.halt_over_limit(home, ExecutionError::new(ErrorClass::NonRetryable, code::MAX_STEPS, message));
+            return self.halt_over_limit(home, ExecutionError::non_retryable(code::MAX_STEPS, message));
         }
         let step = self.step(at);
         if self.has_nothing_to_resolve(at) {
-            let output = Arc::new(step.outputs.default_object());
-            return self.end_step(
-                at,
-                StepEnd { output, ..StepEnd::from_outcome(StepOutcome::Skipped(SkipReason::Condition)) },
-            );
+            return self.skip_step(at);
         }
         if let Some(when) = &step.when {
             match when.eval_bool(&self.env(at.0)) {
                 Ok(true) => {}
-                Ok(false) => {
-                    let output = Arc::new(step.outputs.default_object());
-                    return self.end_step(
-                        at,
-                        StepEnd { output, ..StepEnd::from_outcome(StepOutcome::Skipped(SkipReason::Condition)) },
-                    );
-                }
+                Ok(false) => return self.skip_step(at),
                 Err(error) => {
                     let message = format!("its condition cannot be evaluated: {error}");
-                    return self.fail_step(at, ExecutionError::new(ErrorClass::Validation, code::CONDITION, message));
+                    return self.fail_step(at, ExecutionError::invalid(code::CONDITION, message));
                 }
             }
         }
@@ -132,6 +143,13 @@ impl DecideContext<'_> {
                 self.emit(Event::StepReady { at });
             }
         }
+    }
+
+    /// Skips a step whose condition is false. Dependents continue with the declared default outputs.
+    fn skip_step(&mut self, at: StepAt) {
+        let output = Arc::new(self.step(at).outputs.default_object());
+        let skipped = StepEnd::from_outcome(StepOutcome::Skipped(SkipReason::Condition));
+        self.end_step(at, StepEnd { output, ..skipped });
     }
 
     /// Starts the next attempt of a ready step, or holds or fails the step if it cannot start.
@@ -157,10 +175,10 @@ impl DecideContext<'_> {
         };
         let given = match (next.role, &more.given) {
             (AttemptRole::Main, Some(_)) => None,
-            (AttemptRole::Main, None) => Some(self.evaluate_attempt_input(at.0, &step.inputs, worker)),
+            (AttemptRole::Main, None) => Some(evaluate_attempt_input(&step.inputs, worker, &self.env(at.0))),
             (_, given) => {
                 let inputs = given.as_ref().map_or(Value::Null, |given| given.inputs.clone());
-                Some(self.evaluate_worker_texts(at.0, worker).map(|texts| AttemptInput { inputs, texts }))
+                Some(evaluate_texts(worker, &self.env(at.0)).map(|texts| AttemptInput { inputs, texts }))
             }
         };
         let given = match given.transpose() {
@@ -173,32 +191,17 @@ impl DecideContext<'_> {
         self.emit(Event::AttemptStarted { attempt, mode: next.mode, given, deadline });
     }
 
-    /// Evaluates the input of a worker: the bound inputs and its own texts.
-    pub(in crate::engine) fn evaluate_attempt_input(
-        &self,
-        ix: InstanceIx,
-        bindings: &[InputBinding],
-        worker: Option<&WorkerSpec>,
-    ) -> Result<AttemptInput, ExecutionError> {
-        let inputs = evaluate_bindings(bindings, &self.env(ix))?;
-        Ok(AttemptInput { inputs, texts: self.evaluate_worker_texts(ix, worker)? })
-    }
-
-    fn evaluate_worker_texts(&self, ix: InstanceIx, worker: Option<&WorkerSpec>) -> Result<Vec<Value>, ExecutionError> {
-        evaluate_texts(worker, &self.env(ix))
-    }
-
     /// Holds or fails a step whose budget is spent. Returns true if it did.
     fn enforce_budget(&mut self, at: StepAt) -> bool {
-        let stops = |purse: &BudgetUsage<'_>| purse.budget.mode != BudgetMode::Warn && purse.is_spent();
-        let Some(purse) = find_budgets(self.plan, self.state, at).into_iter().find(stops) else {
+        let stops = |usage: &BudgetUsage<'_>| usage.budget.mode != BudgetMode::Warn && usage.is_spent();
+        let Some(usage) = find_budgets(self.plan, self.state, at).into_iter().find(stops) else {
             return false;
         };
-        if purse.budget.mode == BudgetMode::Pause {
+        if usage.budget.mode == BudgetMode::Pause {
             let next = self.state.visit_state(at).expect("a ready step was reached").next;
-            self.hold_step(at, crate::ir::HoldReason::Budget, None, purse.renewal_question(), next);
+            self.hold_step(at, HoldReason::Budget, None, usage.renewal_question(), next);
         } else {
-            self.fail_step(at, ExecutionError::new(ErrorClass::NonRetryable, code::BUDGET, purse.message()));
+            self.fail_step(at, ExecutionError::non_retryable(code::BUDGET, usage.message()));
         }
         true
     }
@@ -206,7 +209,7 @@ impl DecideContext<'_> {
 
 /// Evaluates and checks the inputs of a step.
 pub(super) fn evaluate_bindings(bindings: &[InputBinding], env: &dyn ExprEnv) -> Result<Value, ExecutionError> {
-    let fail = |code, message| Err(ExecutionError::new(ErrorClass::Validation, code, message));
+    let fail = |code, message: String| Err(ExecutionError::invalid(code, message));
     let mut inputs = Map::new();
     for binding in bindings {
         let name = &binding.name;
@@ -215,10 +218,8 @@ pub(super) fn evaluate_bindings(bindings: &[InputBinding], env: &dyn ExprEnv) ->
             Err(error) => return fail(code::EXPRESSION, format!("input `{name}`: {error}")),
         };
         if value.is_null() && binding.required {
-            return fail(
-                code::INPUT_MISSING,
-                format!("input `{name}` is required, and `{}` is null", binding.value.source()),
-            );
+            let source = binding.value.source();
+            return fail(code::INPUT_MISSING, format!("input `{name}` is required, and `{source}` is null"));
         }
         if !value.is_null()
             && let Err(error) = binding.schema.check(&value)
@@ -230,16 +231,25 @@ pub(super) fn evaluate_bindings(bindings: &[InputBinding], env: &dyn ExprEnv) ->
     Ok(Value::Object(inputs))
 }
 
+/// Evaluates the input of a worker: the bound inputs and its own texts.
+fn evaluate_attempt_input(
+    bindings: &[InputBinding],
+    worker: Option<&WorkerSpec>,
+    env: &dyn ExprEnv,
+) -> Result<AttemptInput, ExecutionError> {
+    Ok(AttemptInput { inputs: evaluate_bindings(bindings, env)?, texts: evaluate_texts(worker, env)? })
+}
+
 pub(super) fn evaluate_texts(worker: Option<&WorkerSpec>, env: &dyn ExprEnv) -> Result<Vec<Value>, ExecutionError> {
     let exprs = worker.map(WorkerSpec::expressions).unwrap_or_default();
     let evaluated = exprs.into_iter().map(|expr| expr.eval(env));
-    evaluated.collect::<Result<_, _>>().map_err(|error| {
-        ExecutionError::new(ErrorClass::Validation, code::EXPRESSION, format!("its instructions: {error}"))
-    })
+    evaluated
+        .collect::<Result<_, _>>()
+        .map_err(|error| ExecutionError::invalid(code::EXPRESSION, format!("its instructions: {error}")))
 }
 
 /// Returns the hooks with this timing, by number.
-pub(super) fn select_hooks(hooks: &[crate::ir::WorkflowHook], when: HookTiming) -> Vec<Publication> {
+pub(super) fn select_hooks(hooks: &[WorkflowHook], when: HookTiming) -> Vec<Publication> {
     (0..).zip(hooks).filter(|(_, hook)| hook.when == when).map(|(i, _)| Publication::Hook(i)).collect()
 }
 
@@ -252,34 +262,11 @@ struct WorkflowEnv<'a> {
 
 impl ExprEnv for WorkflowEnv<'_> {
     fn lookup(&self, root: &ReferenceRoot) -> RootLookup<'_> {
-        match root {
-            ReferenceRoot::Input => RootLookup::Found(std::borrow::Cow::Borrowed(self.input)),
-            ReferenceRoot::Run => RootLookup::Found(std::borrow::Cow::Borrowed(&self.run)),
-            ReferenceRoot::Workflow => RootLookup::Found(std::borrow::Cow::Borrowed(&self.workflow)),
-            _ => RootLookup::Absent,
-        }
-    }
-}
-
-impl DecideContext<'_> {
-    pub(in crate::engine) fn fork_run(&mut self, start: &RunStart, reused: &[ReusedResult]) {
-        if !self.start_root(start) {
-            return;
-        }
-        for reused in reused {
-            self.emit(Event::from(reused.clone()));
-        }
-        let root = InstanceIx::ROOT;
-        let steps = (0..).zip(&self.state.instance(root).steps);
-        let over: Vec<StepAt> =
-            steps.filter(|(_, step)| step.phase == StepPhase::Done).map(|(i, _)| StepAt(root, i)).collect();
-        match over.first() {
-            Some(at) if self.scope_entry(root).is_routed() => self.move_cursor(*at),
-            // Steps without dependencies, and steps whose dependencies have all ended.
-            _ => {
-                self.begin_instance(root);
-                over.into_iter().for_each(|at| self.defer_consequence(PendingConsequence::StepEnded(at)));
-            }
-        }
+        RootLookup::Found(Cow::Borrowed(match root {
+            ReferenceRoot::Input => self.input,
+            ReferenceRoot::Run => &self.run,
+            ReferenceRoot::Workflow => &self.workflow,
+            _ => return RootLookup::Absent,
+        }))
     }
 }

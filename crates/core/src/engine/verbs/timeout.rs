@@ -1,14 +1,16 @@
 //! Timeout: fires each deadline that is due, once.
 
 use super::decision::WaitpointDecision;
-use crate::engine::{
-    AttemptMode, AttemptRole, AttemptStopReason, Event, HaltReason, InstanceIx, NextAction, StepAt, UndoWalk, Verdict,
-    Waitpoint,
-    decide::DecideContext,
-    state::{Deadline, WaitpointKind},
-    transitions::StepPhase,
+use crate::{
+    engine::{
+        AttemptMode, AttemptRole, AttemptStopReason, Event, HaltReason, InstanceIx, NextAction, StepAt, UndoWalk,
+        Verdict, Waitpoint,
+        decide::DecideContext,
+        state::{Deadline, WaitpointKind},
+        transitions::StepPhase,
+    },
+    ir::HoldReason,
 };
-use crate::ir::HoldReason;
 
 /// The maximum number of deadlines that one wake-up handles; the rest are due again at once.
 const MAX_DEADLINES_PER_WAKE: usize = 1_000;

@@ -15,7 +15,7 @@ use crate::{
         decide::{DecideContext, PendingConsequence},
         state::RunPhase,
     },
-    ir::{ErrorClass, RunStatus, UndoFailurePolicy, UndoSpec},
+    ir::{ErrorClass, RunStatus, TimeoutScope, UndoFailurePolicy, UndoSpec},
     limits,
 };
 
@@ -211,13 +211,14 @@ impl DecideContext<'_> {
     /// Retries a composite whose failed instances were undone, or fails it if an undo failed.
     fn retry_undone_composite(&mut self, at: StepAt, clean: bool) {
         let more = self.state.visit_state(at).expect("it was entered");
-        let overdue = more.stopping.is_some() && self.step(at).policy.timeout_per == crate::ir::TimeoutScope::Step;
-        let error = more.child_error.clone().unwrap_or_else(|| {
-            ExecutionError::new(ErrorClass::NonRetryable, code::UNDO_FAILED, "its failed instance was undone")
-        });
+        let overdue = more.stopping.is_some() && self.step(at).policy.timeout_per == TimeoutScope::Step;
+        let error = more
+            .child_error
+            .clone()
+            .unwrap_or_else(|| ExecutionError::non_retryable(code::UNDO_FAILED, "its failed instance was undone"));
         if !clean {
             let message = format!("it failed and could not be undone before a retry: {}", error.message);
-            return self.fail_step(at, ExecutionError::new(ErrorClass::NonRetryable, code::UNDO_FAILED, message));
+            return self.fail_step(at, ExecutionError::non_retryable(code::UNDO_FAILED, message));
         }
         if overdue {
             return self.time_out_step(at);
@@ -255,13 +256,11 @@ impl DecideContext<'_> {
 
 fn undo_error(end: &AttemptEnd) -> ExecutionError {
     match end {
-        AttemptEnd::TimedOut => ExecutionError::new(ErrorClass::Timeout, code::TIMEOUT, "the undo timed out"),
+        AttemptEnd::TimedOut => ExecutionError::timeout("the undo timed out"),
         AttemptEnd::Interrupted => {
             ExecutionError::new(ErrorClass::Interrupted, code::INTERRUPTED, "the undo was interrupted too many times")
         }
-        AttemptEnd::Blocked { message, .. } => {
-            ExecutionError::new(ErrorClass::NonRetryable, code::STOPPED, message.as_str())
-        }
+        AttemptEnd::Blocked { message, .. } => ExecutionError::non_retryable(code::STOPPED, message.as_str()),
         _ => ExecutionError::new(ErrorClass::Transient, code::STOPPED, "the undo stopped without being told to"),
     }
 }

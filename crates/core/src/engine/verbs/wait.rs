@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use crate::{
     engine::{
-        Event, ExecutionError, InstanceIx, Refusal, StepAt, Waitpoint, code,
+        Event, ExecutionError, InstanceIx, Refusal, StepAt, Waitpoint,
         decide::{DecideContext, StepEnd},
-        state::InstancePhase,
+        state::{InstancePhase, null},
         transitions::StepPhase,
     },
     ids::SignalName,
-    ir::{ErrorClass, SchemaError, Step, StepKindSpec, WaitSpec, WaitTimeout},
+    ir::{SchemaError, Step, StepKindSpec, WaitSpec, WaitTimeout},
     limits,
 };
 
@@ -20,7 +20,7 @@ impl DecideContext<'_> {
     pub(in crate::engine) fn open_wait(&mut self, at: StepAt, wait: &WaitSpec) {
         let deadline = wait.timeout.map(|timeout| self.now.saturating_add(timeout));
         let opening = self.next_waitpoint();
-        let (approvers, message, shows) = (Vec::new(), String::new(), crate::engine::state::null());
+        let (approvers, message, shows) = (Vec::new(), String::new(), null());
         self.emit(Event::Opened { at, opening, deadline, approvers, quorum: 1, message, shows });
         let fits = |(name, payload): &&(SignalName, Arc<Value>)| {
             wait.on.contains(name) && fit_output(self.step(at), signal_output(name, payload)).is_ok()
@@ -108,7 +108,7 @@ impl DecideContext<'_> {
         match &wait.on_timeout {
             WaitTimeout::Expire => {
                 let message = "no signal arrived before the timeout";
-                self.fail_step(at, ExecutionError::new(ErrorClass::Timeout, code::TIMEOUT, message));
+                self.fail_step(at, ExecutionError::timeout(message));
             }
             WaitTimeout::Cancel => self.cancel_workflow(at),
             WaitTimeout::Continue => self.end_step(at, StepEnd::from_output(nothing())),

@@ -9,9 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     PolicyDocument, PolicyPrincipal, PolicyRequest,
-    finding::{PolicyDecision, PolicyFinding, combine_findings},
-    governance::GovernancePolicy,
-    request::PolicyOperation,
+    policy_document::{GovernancePolicy, PolicyDecision, PolicyFinding, PolicyOperation, combine_findings},
 };
 use crate::{
     ids::StepId,

@@ -6,7 +6,6 @@
 
 mod expansion;
 mod metered_json;
-mod pattern_cost;
 
 use std::{
     collections::BTreeSet,
@@ -68,7 +67,7 @@ impl CompiledSchema {
         let steps = limits::SCHEMA_STEPS;
         let fault = |message| vec![SchemaError::Value { at: String::new(), message }];
         if let Some(levels) = self.levels
-            && value_depth(value).saturating_mul(levels) > limits::SCHEMA_STACK
+            && value_levels(value).saturating_mul(levels) > limits::SCHEMA_STACK
         {
             let most = limits::SCHEMA_STACK;
             return fault(format!(
@@ -245,7 +244,7 @@ fn add_article(name: &str) -> String {
 }
 
 /// Returns the levels of a value; a scalar has one. Does not recurse.
-fn value_depth(value: &Value) -> usize {
+pub(crate) fn value_levels(value: &Value) -> usize {
     let (mut todo, mut deepest) = (vec![(value, 1)], 0);
     while let Some((value, depth)) = todo.pop() {
         deepest = deepest.max(depth);
@@ -277,8 +276,7 @@ fn is_plain(schema: &Value, levels: usize) -> bool {
 }
 
 fn is_type(name: &Value) -> bool {
-    const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
-    name.as_str().is_some_and(|name| TYPES.contains(&name))
+    name.as_str().is_some_and(|name| expansion::ALL_TYPES.contains(&name))
 }
 
 /// True if all are types, without duplicates.

@@ -9,7 +9,7 @@ use skein_core::{
 };
 
 use super::{History, Pen, at, attempt, error, find, judge, refused};
-use crate::test_kit::*;
+use crate::tests::*;
 
 /// `a` fails once and is retried; `b` is incomplete once; `c` is skipped; `g` is approved.
 fn history() -> (Plan, History) {

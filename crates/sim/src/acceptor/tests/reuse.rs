@@ -10,7 +10,7 @@ use skein_core::{
 };
 
 use super::{History, Pen, at, judge};
-use crate::test_kit::*;
+use crate::tests::*;
 
 fn reused(outcome: StepOutcome, effect: OutcomeEffect) -> Event {
     Event::StepReused(Box::new(StepReused {

@@ -16,7 +16,7 @@ use skein_core::{
 };
 
 use super::{History, Pen, at, attempt, find, judge, refused};
-use crate::test_kit::*;
+use crate::tests::*;
 
 /// `a` and `b` succeed, `c` fails, and both are undone.
 fn undone() -> (Plan, History) {

@@ -16,7 +16,7 @@ use skein_core::{
 
 use crate::{
     reference::{ExpectedRun, TimingRace, evaluate_plan},
-    test_kit::*,
+    tests::*,
 };
 
 fn run(scope: skein_core::ir::StepScope, world: &ScriptedWorld) -> ExpectedRun {

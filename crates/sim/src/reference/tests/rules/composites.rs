@@ -8,7 +8,7 @@ use skein_core::ir::{
 use super::{run, statuses, well, with};
 use crate::{
     reference::{ANYTHING, TimingRace, evaluate_plan},
-    test_kit::*,
+    tests::*,
 };
 
 fn giving(step: &str) -> StepScope {

@@ -13,7 +13,7 @@ use skein_core::{
 use super::{run, statuses, well, with};
 use crate::{
     reference::{TimingRace, evaluate_plan},
-    test_kit::*,
+    tests::*,
 };
 
 fn undoing(name: &str) -> Step {

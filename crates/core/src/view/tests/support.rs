@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::{RunView, StepView, view_run};
 use crate::{
     engine::{
         AttemptEnd, AttemptId, AttemptReport, Cost, DecisionActor, JournalRecord, RunInput, RunStart, RunState, StepAt,
@@ -15,22 +14,23 @@ use crate::{
     ir::*,
     plan::{Plan, check_workflow},
     time::{Millis, Timestamp},
+    view::{RunView, StepView, view_run},
 };
 
-pub fn step_id(text: &str) -> StepId {
+pub(super) fn step_id(text: &str) -> StepId {
     StepId::new(text).unwrap()
 }
 
-pub fn work_step(name: &str) -> Step {
+pub(super) fn work_step(name: &str) -> Step {
     let worker = WorkerSpec::Tool { tool: "t".into(), pinned: None };
     Step::new(step_id(name), StepKindSpec::Work(Box::new(WorkSpec::new(worker))))
 }
 
-pub fn dependent_step(name: &str, dependencies: &[&str]) -> Step {
+pub(super) fn dependent_step(name: &str, dependencies: &[&str]) -> Step {
     Step { after: dependencies.iter().map(|name| step_id(name)).collect(), ..work_step(name) }
 }
 
-pub fn undoable_step(name: &str) -> Step {
+pub(super) fn undoable_step(name: &str) -> Step {
     let worker = WorkerSpec::Tool { tool: "undo".into(), pinned: None };
     let undo = UndoSpec {
         id: step_id(&format!("un-{name}")),
@@ -42,7 +42,7 @@ pub fn undoable_step(name: &str) -> Step {
     Step { undo: Some(Box::new(undo)), ..work_step(name) }
 }
 
-pub fn gate_step(name: &str) -> Step {
+pub(super) fn gate_step(name: &str) -> Step {
     let gate = GateSpec {
         message: aip15::parse_value(&json!("Go on?")).unwrap(),
         shows: Vec::new(),
@@ -56,7 +56,7 @@ pub fn gate_step(name: &str) -> Step {
     Step::new(step_id(name), StepKindSpec::Gate(Box::new(gate)))
 }
 
-pub fn wait_step(name: &str, signals: &[&str]) -> Step {
+pub(super) fn wait_step(name: &str, signals: &[&str]) -> Step {
     let on = signals.iter().map(|name| SignalName::new(name).unwrap()).collect();
     Step::new(
         step_id(name),
@@ -64,11 +64,11 @@ pub fn wait_step(name: &str, signals: &[&str]) -> Step {
     )
 }
 
-pub fn routed_scope(steps: Vec<Step>) -> StepScope {
+pub(super) fn routed_scope(steps: Vec<Step>) -> StepScope {
     StepScope::new(ScopeShape::Routed { start: None, cycles: false }, steps)
 }
 
-pub fn parallel_step(name: &str, lanes: Vec<(&str, Vec<Step>)>) -> Step {
+pub(super) fn parallel_step(name: &str, lanes: Vec<(&str, Vec<Step>)>) -> Step {
     let lane = |(name, steps)| LaneSpec { id: BranchId::new(name).unwrap(), scope: Arc::new(routed_scope(steps)) };
     Step::new(
         step_id(name),
@@ -76,12 +76,12 @@ pub fn parallel_step(name: &str, lanes: Vec<(&str, Vec<Step>)>) -> Step {
     )
 }
 
-pub fn graph_scope(steps: Vec<Step>) -> StepScope {
+pub(super) fn graph_scope(steps: Vec<Step>) -> StepScope {
     StepScope::new(ScopeShape::Graph, steps)
 }
 
 /// A run that is sent inputs, one second apart.
-pub struct ViewTestRun {
+pub(super) struct ViewTestRun {
     pub plan: Plan,
     pub state: RunState,
     pub records: Vec<JournalRecord>,
@@ -90,11 +90,11 @@ pub struct ViewTestRun {
 }
 
 impl ViewTestRun {
-    pub fn new(scope: StepScope) -> ViewTestRun {
+    pub(super) fn new(scope: StepScope) -> ViewTestRun {
         ViewTestRun::with_library(scope, &BTreeMap::new())
     }
 
-    pub fn with_library(scope: StepScope, library: &BTreeMap<String, Arc<Workflow>>) -> ViewTestRun {
+    pub(super) fn with_library(scope: StepScope, library: &BTreeMap<String, Arc<Workflow>>) -> ViewTestRun {
         let workflow = Workflow::new(WorkflowId::new("main").unwrap(), scope);
         let checked = check_workflow(Arc::new(workflow), library);
         let definition = checked.definition.unwrap_or_else(|| panic!("{:#?}", checked.problems));
@@ -102,22 +102,22 @@ impl ViewTestRun {
         ViewTestRun { plan, state: RunState::new(), records: Vec::new(), now: Timestamp(0), grant: 100 }
     }
 
-    pub fn send_input(mut self, input: RunInput) -> ViewTestRun {
+    pub(super) fn send_input(mut self, input: RunInput) -> ViewTestRun {
         let mut events = Vec::new();
-        let stimulus = TimedInput { at: self.now, grant: self.grant, input };
-        decide(&self.plan, &mut self.state, &stimulus, &mut events).unwrap();
+        let timed = TimedInput { at: self.now, grant: self.grant, input };
+        decide(&self.plan, &mut self.state, &timed, &mut events).unwrap();
         self.records.extend(events.into_iter().map(|event| JournalRecord { at: self.now, event }));
         self.now = self.now.saturating_add(Millis::from_secs(1));
         self
     }
 
-    pub fn start_run(self) -> ViewTestRun {
+    pub(super) fn start_run(self) -> ViewTestRun {
         let run = RunId::new("r1").unwrap();
         let start = RunStart::new(run);
         self.send_input(RunInput::Start(Box::new(start)))
     }
 
-    pub fn step_at(&self, path: &str) -> StepAt {
+    fn step_at(&self, path: &str) -> StepAt {
         self.step_view(path).at
     }
 
@@ -127,45 +127,45 @@ impl ViewTestRun {
         *found.next().unwrap_or_else(|| panic!("nothing of {path} is in flight"))
     }
 
-    pub fn end_attempt(self, path: &str, end: AttemptEnd) -> ViewTestRun {
+    pub(super) fn end_attempt(self, path: &str, end: AttemptEnd) -> ViewTestRun {
         let attempt = self.live_attempt(path);
         self.send_input(RunInput::Finished { attempt, report: AttemptReport::new(end, Cost::default()) })
     }
 
-    pub fn succeed_step(self, path: &str) -> ViewTestRun {
+    pub(super) fn succeed_step(self, path: &str) -> ViewTestRun {
         self.end_attempt(path, AttemptEnd::Succeeded { output: Arc::new(json!({"by": path})) })
     }
 
-    pub fn fail_step(self, path: &str) -> ViewTestRun {
+    pub(super) fn fail_step(self, path: &str) -> ViewTestRun {
         let class = ErrorClass::Transient;
         self.end_attempt(path, AttemptEnd::Failed { class, code: None, message: "boom".into(), retry_at: None })
     }
 
-    pub fn decide_waitpoint(self, opening: u32, decision: Verdict) -> ViewTestRun {
+    pub(super) fn decide_waitpoint(self, opening: u32, decision: Verdict) -> ViewTestRun {
         let by = DecisionActor { name: "ann".into(), roles: Vec::new() };
         self.send_input(RunInput::Decide { opening: Waitpoint(opening), decision, by, reason: Some("no time".into()) })
     }
 
-    pub fn cancel_run(self) -> ViewTestRun {
+    pub(super) fn cancel_run(self) -> ViewTestRun {
         self.send_input(RunInput::Cancel { by: "ann".into(), reason: None })
     }
 
-    pub fn wake_at(mut self, seconds: i64) -> ViewTestRun {
+    pub(super) fn wake_at(mut self, seconds: i64) -> ViewTestRun {
         self.now = Timestamp(seconds * 1_000);
         self.send_input(RunInput::Wake)
     }
 
-    pub fn view(&self) -> RunView {
+    pub(super) fn view(&self) -> RunView {
         view_run(&self.plan, &self.state)
     }
 
-    pub fn step_view(&self, path: &str) -> StepView {
+    pub(super) fn step_view(&self, path: &str) -> StepView {
         let mut steps = self.view().steps.into_iter();
         steps.find(|step| step.path == path).unwrap_or_else(|| panic!("there is no {path}"))
     }
 
     /// Returns the reason and the sentence of a step.
-    pub fn explain_step(&self, path: &str) -> String {
+    pub(super) fn explain_step(&self, path: &str) -> String {
         let why = self.step_view(path).why.unwrap_or_else(|| panic!("{path} has no why"));
         let reason = serde_json::to_value(why.reason).unwrap();
         format!("{}: {}", reason.as_str().unwrap(), why.text)

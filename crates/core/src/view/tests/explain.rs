@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::json;
 
-use super::testing::{
+use super::support::{
     ViewTestRun, dependent_step, gate_step, graph_scope, parallel_step, routed_scope, step_id, undoable_step,
     wait_step, work_step,
 };

@@ -1,17 +1,21 @@
-//! Graphs: steps wait for their dependencies. Unrelated steps may run at the same time, so a result that depends on
-//! their order is a race, unless only one step may run at once and it never gives its slot back.
+//! Scopes. In a graph, steps wait for their dependencies; unrelated steps may run at the same time, so a result that
+//! depends on their order is a race, unless only one step may run at once and it never gives its slot back. In a routed
+//! scope, one cursor visits one step after another. A merge conflict goes to its conflict resolver, and counts as a
+//! failure only if that step does not succeed.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use skein_core::ir::{OutcomeAction, StepKindSpec, StepStatus};
+use skein_core::{
+    ir::{BranchSpec, ErrorClass, OutcomeAction, OutcomeEffect, ScopeShape, StepKindSpec, StepStatus},
+    plan::{RouteTargetIx, ScopeEntry},
+};
 
-use super::{
-    ModelEvaluator, ModelFailure, ModelOutcome, TimingRace,
-    conflict::find_conflict_resolver,
+use crate::reference::{
+    ModelEvaluator, ModelFailure, ModelOutcome, RaceResult, TimingRace,
     frame::{
         CompletionLog, ModelArrival, ModelFrame, ModelInstanceResult, ModelStopReason, ModelVisitEnd, ModelVisitResult,
-        VerdictTally, halts_instance,
+        VerdictTally, find_effect, halts_instance,
     },
 };
 
@@ -63,7 +67,7 @@ impl ModelGraph<'_> {
 }
 
 impl<'a> ModelEvaluator<'a> {
-    pub(super) fn evaluate_graph(&mut self, frame: &ModelFrame<'_, 'a>) -> Result<ModelInstanceResult<'a>, TimingRace> {
+    pub(super) fn evaluate_graph(&mut self, frame: &ModelFrame<'_, 'a>) -> RaceResult<ModelInstanceResult<'a>> {
         let entry = frame.scope_entry(self);
         let before = find_predecessors(entry);
         let count = before.len();
@@ -113,7 +117,7 @@ impl<'a> ModelEvaluator<'a> {
         &mut self,
         frame: &ModelFrame<'_, 'a>,
         graph: &mut ModelGraph<'a>,
-    ) -> Result<Option<ModelInstanceResult<'a>>, TimingRace> {
+    ) -> RaceResult<Option<ModelInstanceResult<'a>>> {
         loop {
             let mut any = false;
             for step in 0..graph.step_count() {
@@ -162,7 +166,7 @@ impl<'a> ModelEvaluator<'a> {
         frame: &ModelFrame<'_, 'a>,
         graph: &mut ModelGraph<'a>,
         step: u32,
-    ) -> Result<Option<ModelInstanceResult<'a>>, TimingRace> {
+    ) -> RaceResult<Option<ModelInstanceResult<'a>>> {
         let entry = frame.scope_entry(self);
         let company = frame.concurrent.get();
         frame.concurrent.set(company || (!graph.is_alone(step) && !graph.in_order));
@@ -206,7 +210,7 @@ impl<'a> ModelEvaluator<'a> {
         step: u32,
         mut end: ModelVisitEnd<'a>,
         on_arrival: bool,
-    ) -> Result<Option<ModelInstanceResult<'a>>, TimingRace> {
+    ) -> RaceResult<Option<ModelInstanceResult<'a>>> {
         if let Some(by) =
             find_conflict_resolver(frame.scope_entry(self), step).filter(|_| end.unmerged && !graph.in_order)
         {
@@ -279,4 +283,149 @@ fn find_predecessors(entry: &skein_core::plan::ScopeEntry) -> Vec<BTreeSet<u32>>
         }
     }
     before
+}
+
+impl<'a> ModelEvaluator<'a> {
+    pub(super) fn evaluate_routed(&mut self, frame: &ModelFrame<'_, 'a>) -> RaceResult<ModelInstanceResult<'a>> {
+        let entry = frame.scope_entry(self);
+        let mut cursor = RouteTargetIx::Step(entry.start);
+        let mut tally = VerdictTally::default();
+        let mut log = Vec::new();
+        let mut last = (Value::Null, false);
+        while let RouteTargetIx::Step(step) = cursor {
+            let visit = match self.evaluate_arrival(frame, step, true)? {
+                ModelArrival::Over(end) => ModelVisitResult::Ended(*end),
+                ModelArrival::Ready => self.perform_step(frame, step)?,
+                ModelArrival::TooMany => {
+                    return Ok(ModelInstanceResult::Stops(ModelStopReason::Limit, CompletionLog::InOrder(log)));
+                }
+            };
+            let mut end = match visit {
+                ModelVisitResult::Ended(end) => end,
+                ModelVisitResult::Waiting => {
+                    frame.set_status(step, StepStatus::Waiting, None);
+                    return Ok(ModelInstanceResult::Waiting);
+                }
+                ModelVisitResult::Stops { why, inside, .. } => {
+                    frame.set_status(step, StepStatus::Cancelled, None);
+                    log.push(inside);
+                    return Ok(ModelInstanceResult::Stops(why, CompletionLog::InOrder(log)));
+                }
+            };
+            let (effect, completed) = self.note_step_end(frame, step, &mut end)?;
+            log.push(completed);
+            tally.add_end(&end, effect, true);
+            if halts_instance(effect) {
+                let result = Err(tally.first.unwrap_or_else(ModelFailure::unknown));
+                let halted = Some((step, effect.then == OutcomeAction::Undo));
+                let log = CompletionLog::InOrder(log);
+                return Ok(ModelInstanceResult::Ended { result, degraded: false, log, halted, unclear: false });
+            }
+            let branch = matches!(entry.step(step).kind, StepKindSpec::Branch(_));
+            if end.ending == ModelOutcome::Succeeded && !branch {
+                last = (end.output.clone(), end.unclear);
+            }
+            cursor = self.next_cursor(frame, step, &end, effect.satisfies)?;
+        }
+        self.conclude_instance(frame, tally, last, CompletionLog::InOrder(log))
+    }
+
+    fn next_cursor(
+        &self,
+        frame: &ModelFrame<'_, 'a>,
+        step: u32,
+        end: &ModelVisitEnd<'a>,
+        satisfies: bool,
+    ) -> RaceResult<RouteTargetIx> {
+        let entry = frame.scope_entry(self);
+        let branch = matches!(entry.step(step).kind, StepKindSpec::Branch(_));
+        match end.route {
+            _ if !satisfies => Ok(RouteTargetIx::End),
+            Some(next) => Ok(next),
+            None if branch => Err(TimingRace("where a failed branch leads")),
+            None => Ok(entry.next[step as usize]),
+        }
+    }
+
+    pub(super) fn evaluate_branch(
+        &mut self,
+        frame: &ModelFrame<'_, 'a>,
+        branch: &BranchSpec,
+    ) -> RaceResult<ModelVisitResult<'a>> {
+        let entry = frame.scope_entry(self);
+        let mut target = &branch.default;
+        for arm in &branch.arms {
+            match self.evaluate_condition(frame, &arm.when)? {
+                Ok(false) => {}
+                Ok(true) => {
+                    target = &arm.next;
+                    break;
+                }
+                Err(_) => {
+                    return Ok(ModelVisitResult::Ended(ModelVisitEnd::from_failure(ModelFailure::validation(
+                        "condition",
+                    ))));
+                }
+            }
+        }
+        Ok(ModelVisitResult::Ended(ModelVisitEnd {
+            route: Some(entry.resolve_target(target)),
+            ..ModelVisitEnd::from_output(Value::Null)
+        }))
+    }
+}
+
+/// The step that resolves the merge conflicts of another.
+pub(super) fn find_conflict_resolver(entry: &ScopeEntry, step: u32) -> Option<u32> {
+    let by = entry.step(step).policy.settled_by.as_ref()?;
+    let found = (0u32..).zip(&entry.scope.steps).find(|(_, other)| other.id == *by);
+    found.map(|(i, _)| i)
+}
+
+/// The steps whose conflicts this one resolves.
+fn steps_resolved_by(entry: &ScopeEntry, step: u32) -> Vec<u32> {
+    (0..entry.len()).filter(|of| find_conflict_resolver(entry, *of) == Some(step)).collect()
+}
+
+impl<'a> ModelEvaluator<'a> {
+    fn unresolved_conflicts(&self, frame: &ModelFrame<'_, 'a>, step: u32) -> Vec<u32> {
+        let mut of = steps_resolved_by(frame.scope_entry(self), step);
+        of.retain(|of| frame.steps.borrow()[*of as usize].handed_on);
+        of
+    }
+
+    pub(super) fn has_no_conflict_to_resolve(&self, frame: &ModelFrame<'_, 'a>, step: u32) -> bool {
+        !steps_resolved_by(frame.scope_entry(self), step).is_empty()
+            && self.unresolved_conflicts(frame, step).is_empty()
+    }
+
+    /// Returns the effect of an end. The flag is true if its conflict is passed to the resolver.
+    pub(super) fn determine_effect(
+        &self,
+        frame: &ModelFrame<'_, 'a>,
+        step: u32,
+        end: &ModelVisitEnd<'a>,
+    ) -> RaceResult<(OutcomeEffect, bool)> {
+        let entry = frame.scope_entry(self);
+        if let Some(by) = find_conflict_resolver(entry, step).filter(|_| end.unmerged) {
+            let routed = matches!(entry.scope.shape, ScopeShape::Routed { .. });
+            if routed || !frame.steps.borrow()[by as usize].ended {
+                return Ok((OutcomeEffect::GO_ON, true));
+            }
+        }
+        let plain = find_effect(&entry.step(step).policy.effects, &end.ending)?;
+        let unsettled = self.unresolved_conflicts(frame, step);
+        let mut effect = match end.ending {
+            ModelOutcome::SkippedByCondition if self.has_no_conflict_to_resolve(frame, step) => OutcomeEffect::GO_ON,
+            _ => plain,
+        };
+        for of in unsettled.into_iter().filter(|_| end.ending != ModelOutcome::Succeeded) {
+            let fault = ModelFailure::new(ErrorClass::NonRetryable, "merge_conflict");
+            let failed = find_effect(&entry.step(of).policy.effects, &ModelOutcome::Failed(fault))?;
+            effect.then = effect.then.max(failed.then);
+            effect.verdict = effect.verdict.max(failed.verdict);
+            effect.satisfies = effect.satisfies && failed.satisfies;
+        }
+        Ok((effect, false))
+    }
 }

@@ -1,11 +1,15 @@
 //! Tests of the JSON contract of a run, the order of steps, timeline lines, and the graph.
 
+mod explain;
+mod support;
+
 use serde_json::json;
 
+use self::support::{
+    ViewTestRun, dependent_step, gate_step, graph_scope, parallel_step, routed_scope, step_id, work_step,
+};
 use super::{
-    GraphNodeKind, RunViewOptions, TimelineLevel, build_graph as draw, describe_record,
-    testing::{ViewTestRun, dependent_step, gate_step, graph_scope, parallel_step, routed_scope, step_id, work_step},
-    view_run_with_options,
+    GraphNodeKind, RunViewOptions, TimelineLevel, build_graph as draw, describe_record, view_run_with_options,
 };
 use crate::{engine::StepPaths, expr::aip15, ir::*, plan::check_workflow, time::Millis};
 use std::sync::Arc;

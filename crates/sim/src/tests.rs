@@ -18,15 +18,15 @@ use skein_core::{
 
 use crate::outcome::{AttemptIdentity, DelayedDecision, DelayedSignal, WaitpointIdentity, WorldOutcomes};
 
-pub fn step_id(text: &str) -> StepId {
+pub(crate) fn step_id(text: &str) -> StepId {
     StepId::new(text).unwrap()
 }
 
-pub fn parse_condition(text: &str) -> Expr {
+pub(crate) fn parse_condition(text: &str) -> Expr {
     aip15::parse_condition(text).unwrap()
 }
 
-pub fn parse_value(value: Value) -> Expr {
+pub(crate) fn parse_value(value: Value) -> Expr {
     aip15::parse_value(&value).unwrap()
 }
 
@@ -34,12 +34,12 @@ fn tool_worker() -> WorkerSpec {
     WorkerSpec::Tool { tool: "t".into(), pinned: None }
 }
 
-pub fn work_step(name: &str) -> Step {
+pub(crate) fn work_step(name: &str) -> Step {
     Step::new(step_id(name), StepKindSpec::Work(Box::new(WorkSpec::new(tool_worker()))))
 }
 
 /// A work step with a check and a maximum number of iterations.
-pub fn checked_step(name: &str, iterations: u32) -> Step {
+pub(crate) fn checked_step(name: &str, iterations: u32) -> Step {
     let mut work = WorkSpec::new(tool_worker());
     work.check = Some(Box::new(CompletionCheck {
         worker: tool_worker(),
@@ -52,14 +52,14 @@ pub fn checked_step(name: &str, iterations: u32) -> Step {
     Step::new(step_id(name), StepKindSpec::Work(Box::new(work)))
 }
 
-pub fn check_mut(step: &mut Step) -> &mut CompletionCheck {
+pub(crate) fn check_mut(step: &mut Step) -> &mut CompletionCheck {
     match &mut step.kind {
         StepKindSpec::Work(work) => work.check.as_mut().unwrap(),
         _ => panic!("not work"),
     }
 }
 
-pub fn gate_step(name: &str) -> Step {
+pub(crate) fn gate_step(name: &str) -> Step {
     Step::new(
         step_id(name),
         StepKindSpec::Gate(Box::new(GateSpec {
@@ -75,14 +75,14 @@ pub fn gate_step(name: &str) -> Step {
     )
 }
 
-pub fn gate_mut(step: &mut Step) -> &mut GateSpec {
+pub(crate) fn gate_mut(step: &mut Step) -> &mut GateSpec {
     match &mut step.kind {
         StepKindSpec::Gate(gate) => gate,
         _ => panic!("not a gate"),
     }
 }
 
-pub fn wait_step(name: &str) -> Step {
+pub(crate) fn wait_step(name: &str) -> Step {
     let on = vec![SignalName::new("paid").unwrap()];
     Step::new(
         step_id(name),
@@ -90,7 +90,7 @@ pub fn wait_step(name: &str) -> Step {
     )
 }
 
-pub fn parallel_step(name: &str, lanes: Vec<(&str, StepScope)>) -> Step {
+pub(crate) fn parallel_step(name: &str, lanes: Vec<(&str, StepScope)>) -> Step {
     let lane = |(id, scope): (&str, StepScope)| LaneSpec { id: BranchId::new(id).unwrap(), scope: Arc::new(scope) };
     Step::new(
         step_id(name),
@@ -98,7 +98,7 @@ pub fn parallel_step(name: &str, lanes: Vec<(&str, StepScope)>) -> Step {
     )
 }
 
-pub fn each_step(name: &str, over: Value, errors: EachErrorPolicy, scope: StepScope) -> Step {
+pub(crate) fn each_step(name: &str, over: Value, errors: EachErrorPolicy, scope: StepScope) -> Step {
     let over = parse_value(over);
     Step::new(
         step_id(name),
@@ -106,24 +106,24 @@ pub fn each_step(name: &str, over: Value, errors: EachErrorPolicy, scope: StepSc
     )
 }
 
-pub fn loop_step(name: &str, condition: &str, test: LoopTest, max: u32, scope: StepScope) -> Step {
+pub(crate) fn loop_step(name: &str, condition: &str, test: LoopTest, max: u32, scope: StepScope) -> Step {
     let condition = parse_condition(condition);
     Step::new(step_id(name), StepKindSpec::Loop(Box::new(LoopSpec { condition, test, max, scope: Arc::new(scope) })))
 }
 
-pub fn graph_scope(steps: Vec<Step>) -> StepScope {
+pub(crate) fn graph_scope(steps: Vec<Step>) -> StepScope {
     StepScope::new(ScopeShape::Graph, steps)
 }
 
-pub fn routed_scope(steps: Vec<Step>) -> StepScope {
+pub(crate) fn routed_scope(steps: Vec<Step>) -> StepScope {
     StepScope::new(ScopeShape::Routed { start: None, cycles: false }, steps)
 }
 
-pub fn step_target(name: &str) -> RouteTarget {
+pub(crate) fn step_target(name: &str) -> RouteTarget {
     RouteTarget::Step(step_id(name))
 }
 
-pub fn tool_undo(name: &str) -> Option<Box<UndoSpec>> {
+fn tool_undo(name: &str) -> Option<Box<UndoSpec>> {
     Some(Box::new(UndoSpec {
         id: step_id(&format!("undo-{name}")),
         work: WorkSpec::new(tool_worker()),
@@ -133,30 +133,30 @@ pub fn tool_undo(name: &str) -> Option<Box<UndoSpec>> {
     }))
 }
 
-pub fn undoable_step(name: &str) -> Step {
+pub(crate) fn undoable_step(name: &str) -> Step {
     Step { undo: tool_undo(name), ..work_step(name) }
 }
 
-pub fn with_retry(mut step: Step, class: ErrorClass, attempts: u32) -> Step {
+pub(crate) fn with_retry(mut step: Step, class: ErrorClass, attempts: u32) -> Step {
     let backoff = Backoff { initial: Millis(100), growth: BackoffGrowth::Constant, max: Millis(1_000), jitter: false };
     step.policy.retry = StepRetry::for_classes(&[class], attempts, backoff);
     step
 }
 
-pub fn with_dependencies(mut step: Step, on: &[&str]) -> Step {
+pub(crate) fn with_dependencies(mut step: Step, on: &[&str]) -> Step {
     step.after = on.iter().map(|on| step_id(on)).collect();
     step
 }
 
-pub fn build_workflow(name: &str, scope: StepScope) -> Workflow {
+pub(crate) fn build_workflow(name: &str, scope: StepScope) -> Workflow {
     Workflow::new(WorkflowId::new(name).unwrap(), scope)
 }
 
-pub fn build_plan(scope: StepScope) -> Plan {
+pub(crate) fn build_plan(scope: StepScope) -> Plan {
     bind_plan(build_workflow("w", scope), &[], json!({}))
 }
 
-pub fn bind_plan(root: Workflow, called: &[Workflow], parameters: Value) -> Plan {
+pub(crate) fn bind_plan(root: Workflow, called: &[Workflow], parameters: Value) -> Plan {
     let library: BTreeMap<String, Arc<Workflow>> =
         called.iter().map(|called| (called.id.to_string(), Arc::new(called.clone()))).collect();
     let checked = plan::check_workflow(Arc::new(root), &library);
@@ -165,15 +165,15 @@ pub fn bind_plan(root: Workflow, called: &[Workflow], parameters: Value) -> Plan
     checked.definition.unwrap().bind(parameters).unwrap()
 }
 
-pub fn succeeded_end(output: Value) -> AttemptEnd {
+pub(crate) fn succeeded_end(output: Value) -> AttemptEnd {
     AttemptEnd::Succeeded { output: Arc::new(output) }
 }
 
-pub fn failed_end(class: ErrorClass) -> AttemptEnd {
+pub(crate) fn failed_end(class: ErrorClass) -> AttemptEnd {
     AttemptEnd::Failed { class, code: None, message: "no".into(), retry_at: None }
 }
 
-pub fn checked_end(finding: CheckFinding, reasons: &[&str]) -> AttemptEnd {
+pub(crate) fn checked_end(finding: CheckFinding, reasons: &[&str]) -> AttemptEnd {
     let reasons = reasons.iter().map(|reason| (*reason).to_owned()).collect();
     AttemptEnd::Checked { finding, reasons, fingerprints: Vec::new(), output: None }
 }
@@ -181,7 +181,7 @@ pub fn checked_end(finding: CheckFinding, reasons: &[&str]) -> AttemptEnd {
 type ScriptedEnds = Box<dyn Fn(&AttemptIdentity<'_>) -> Option<AttemptEnd>>;
 
 /// A world in which every attempt succeeds, except those in its script.
-pub struct ScriptedWorld {
+pub(crate) struct ScriptedWorld {
     pub reports: ScriptedEnds,
     pub answers: Vec<Option<Verdict>>,
     pub signals: bool,
@@ -190,12 +190,12 @@ pub struct ScriptedWorld {
 
 impl ScriptedWorld {
     /// Attempts for which `ends` returns nothing succeed; main attempts succeed with `{"n": 1}`.
-    pub fn new(ends: impl Fn(&AttemptIdentity<'_>) -> Option<AttemptEnd> + 'static) -> ScriptedWorld {
+    pub(crate) fn new(ends: impl Fn(&AttemptIdentity<'_>) -> Option<AttemptEnd> + 'static) -> ScriptedWorld {
         ScriptedWorld { reports: Box::new(ends), answers: Vec::new(), signals: true, cost: Cost::default() }
     }
 
     /// The main attempts of these steps always fail.
-    pub fn with_failures(steps: &'static [&'static str]) -> ScriptedWorld {
+    pub(crate) fn with_failures(steps: &'static [&'static str]) -> ScriptedWorld {
         ScriptedWorld::new(move |who| {
             (who.role == AttemptRole::Main && steps.contains(&who.step)).then(|| failed_end(ErrorClass::External))
         })
@@ -220,4 +220,4 @@ impl WorldOutcomes for ScriptedWorld {
     }
 }
 
-pub const START: Timestamp = Timestamp(1_000);
+pub(crate) const START: Timestamp = Timestamp(1_000);
