@@ -16,12 +16,12 @@ use skein_core::{
 use crate::{
     agentcore, aip15,
     catalog::Project,
-    diagnostics::{Code, Diagnostic, DiagnosticSink, MisspeltField, SourceFile, SourcePosition},
+    diagnostics::{Code, Diagnostic, DiagnosticSink, SourceFile, SourcePosition},
     extensions::{checks, conflict_resolver},
     ioa,
     lowering::{DialectTerms, LoweredSource, OverriddenField},
     policy::{lowering, secret_access},
-    source::{Dialect, SourceMap, detect_dialect, load},
+    source::{DetectedSource, Dialect, SourceMap, detect_dialect, load},
     swdl,
 };
 
@@ -90,55 +90,30 @@ pub fn check_source(source: Arc<SourceFile>, project: &dyn Project) -> SourceRep
     files.into_report()
 }
 
-/// The maximum number of further reads of a source. Each time, misspelt fields are read as the intended ones, and
-/// fields inside them may be misspelt, too.
-const AGAIN: usize = 3;
-
-/// Reads one source by itself. A misspelt field is reported once and then read as the intended one. This hides errors
-/// that follow from its absence, and reveals errors inside it.
+/// Reads one source by itself.
 fn read_source(
     source: &Arc<SourceFile>,
     project: &dyn Project,
 ) -> (DiagnosticSink, Option<Dialect>, Option<LoweredSource>) {
-    let mut corrections: Vec<MisspeltField> = Vec::new();
-    let mut again = 0..AGAIN;
-    loop {
-        let mut sink = DiagnosticSink::new(source.clone());
-        let (dialect, mut lowered) = read_with_corrections(&corrections, &mut sink, project);
-        if sink.misspelt.is_empty() || again.next().is_none() {
-            if let (Some(dialect), Some(lowered)) = (dialect, &mut lowered) {
-                check_lowered(dialect, lowered, project, &mut sink);
-            }
-            return (sink, dialect, lowered);
-        }
-        corrections.append(&mut sink.misspelt);
-    }
-}
-
-fn read_with_corrections(
-    corrections: &[MisspeltField],
-    sink: &mut DiagnosticSink,
-    project: &dyn Project,
-) -> (Option<Dialect>, Option<LoweredSource>) {
-    let source = sink.source.clone();
-    sink.extend(corrections.iter().map(|field| field.refused.clone()));
-    if let Some(diagnostic) = load::diagnose_size(&source) {
+    let mut sink = DiagnosticSink::new(source.clone());
+    if let Some(diagnostic) = load::diagnose_size(source) {
         let stop = diagnostic.is_error();
         sink.push(diagnostic);
         if stop {
-            return (None, None);
+            return (sink, None, None);
         }
     }
-    let Some(mut detected) = detect_dialect(sink) else { return (None, None) };
-    corrections.iter().for_each(|field| detected.tree.rename_key(field.key, field.meant));
-    let dialect = detected.dialect;
-    let lowered = match dialect {
-        Dialect::AgentCore => agentcore::lower(detected.tree, sink, project),
-        Dialect::Aip15 => aip15::lower(detected.tree, sink, project),
-        Dialect::Ioa => ioa::lower(detected.tree, sink, project),
-        Dialect::Swdl => swdl::lower(detected.tree, sink, project),
+    let Some(DetectedSource { dialect, tree }) = detect_dialect(&mut sink) else { return (sink, None, None) };
+    let mut lowered = match dialect {
+        Dialect::AgentCore => agentcore::lower(tree, &mut sink, project),
+        Dialect::Aip15 => aip15::lower(tree, &mut sink, project),
+        Dialect::Ioa => ioa::lower(tree, &mut sink, project),
+        Dialect::Swdl => swdl::lower(tree, &mut sink, project),
     };
-    (Some(dialect), lowered)
+    if let Some(lowered) = &mut lowered {
+        check_lowered(dialect, lowered, project, &mut sink);
+    }
+    (sink, Some(dialect), lowered)
 }
 
 /// Checks a lowered source beside the project's policies and secrets, and links the resolvers of conflicts.

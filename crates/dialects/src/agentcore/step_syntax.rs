@@ -14,9 +14,9 @@ use crate::{
         },
     },
     diagnostics::{Code, Diagnostic, DiagnosticSink},
-    extensions::{ExtraFields, StepExtensionBlock},
+    extensions::{STEP_BLOCK_FIELDS, StepExtensionBlock},
     fields::{
-        FieldReader, FieldValue, Spanned, read_dependencies, warn_duplicates,
+        FieldReader, FieldTable, FieldValue, Spanned, read_dependencies, warn_duplicates,
         workspace_path::{WorkspacePathError, check_path, check_workspace_path},
     },
     lowering::call_contract::CallContract,
@@ -48,10 +48,13 @@ pub(in crate::agentcore) enum AgentCoreStepKind<'a> {
     },
 }
 
+const STEP_FIELDS: FieldTable = FieldTable::closed(&["description", "workflow", "exports"])
+    .with_more(&[WORK_FIELDS, &["depends_on", "timeout", "max_retries", "on_failure", "x-skein"]]);
+
 impl<'a> AgentCoreStep<'a> {
     pub fn read(field: YamlField<'a>, sink: &mut DiagnosticSink) -> Option<AgentCoreStep<'a>> {
         let id = parse_folder_name(field.key, field.key_span, RESERVED_STEPS, |text| StepId::new(text), sink);
-        let mut fields = FieldReader::from_field(field, "a step", sink)?;
+        let mut fields = FieldReader::from_field(field, "a step", STEP_FIELDS, sink)?;
         let description = read_text(fields.optional("description"), sink);
         let does = AgentCoreStepKind::read(&mut fields, sink);
         let depends_on = read_dependencies(fields.optional("depends_on"), sink);
@@ -60,8 +63,8 @@ impl<'a> AgentCoreStep<'a> {
         let max_retries = fields.optional("max_retries").and_then(|given| given.read_whole_number(0..=most, sink));
         let on_failure = fields.optional("on_failure").and_then(|given| given.read_one_of(ON_FAILURE, sink));
         let block = fields.optional("x-skein");
-        let extra = ExtraFields { own: CallContract::FIELDS, ..ExtraFields::default() };
-        let skein = StepExtensionBlock::read(block, extra, sink);
+        let table = STEP_BLOCK_FIELDS.with_unread(CallContract::FIELDS);
+        let skein = StepExtensionBlock::read(block, table, sink);
         let border = CallContract::read(block, sink);
         fields.finish(sink);
         let on_failure = on_failure.map(|word| word.value).unwrap_or_default();
@@ -82,19 +85,9 @@ impl<'a> AgentCoreStep<'a> {
 }
 
 /// The fields that are only valid in a step with a worker.
-const OF_WORK: &[&str] = &[
-    "worker",
-    "instructions",
-    "capabilities",
-    "workspace",
-    "max_steps",
-    "max_command_time",
-    "inputs",
-    "outputs",
-    "completion_check",
-    "max_iterations",
-    "on_iterations_exhausted",
-    "convergence",
+const WORK_FIELDS: &[&str] = &[
+    "worker", "instructions", "capabilities", "workspace", "max_steps", "max_command_time", "inputs", "outputs",
+    "completion_check", "max_iterations", "on_iterations_exhausted", "convergence",
 ];
 
 impl<'a> AgentCoreStepKind<'a> {
@@ -111,9 +104,8 @@ impl<'a> AgentCoreStepKind<'a> {
             return AgentCoreStepKind::Work(Box::new(AgentCoreWork::read(fields, sink)));
         };
         let exports = read_inputs(exports, "an export", sink);
-        for name in OF_WORK {
+        for name in WORK_FIELDS {
             if let Some(field) = fields.field(name) {
-                fields.optional(name);
                 let message = format!("a step that calls a workflow cannot have `{name}`");
                 let diagnostic = Diagnostic::new(Code::FieldsClash, field.value.source(), field.key_span, message);
                 sink.push(diagnostic.with_related(workflow.key_span, "it calls a workflow because of this"));
@@ -233,9 +225,11 @@ fn read_workspace<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Optio
     }
 }
 
+const CHECK_FIELDS: &[&str] = &["worker", "instructions", "capabilities", "timeout", "decision_file"];
+
 impl<'a> CheckDef<'a> {
     fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<CheckDef<'a>> {
-        let mut fields = FieldReader::from_node(given.node, "a completion check", sink)?;
+        let mut fields = FieldReader::from_node(given.node, "a completion check", CHECK_FIELDS, sink)?;
         let check = CheckDef {
             worker: WorkerDef::read(&mut fields, sink),
             timeout: read_duration(fields.optional("timeout"), sink),
@@ -261,9 +255,14 @@ pub(in crate::agentcore) struct ConvergenceDef<'a> {
     pub max_changed_files: Option<u32>,
 }
 
+const CONVERGENCE_FIELDS: &[&str] = &[
+    "enabled", "stall_threshold", "max_stage", "fail_on_max_stage", "stages", "allowed_paths", "ignored_paths",
+    "diff_base_ref", "diff_base_ref_file", "max_changed_files",
+];
+
 impl<'a> ConvergenceDef<'a> {
     pub(super) fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<ConvergenceDef<'a>> {
-        let mut fields = FieldReader::from_node(given.node, "`convergence`", sink)?;
+        let fields = FieldReader::from_node(given.node, "`convergence`", CONVERGENCE_FIELDS, sink)?;
         let flag = |given: Option<FieldValue<'_>>, sink: &mut DiagnosticSink| {
             given.and_then(|given| given.read_bool(sink)).map(|flag| flag.value)
         };
@@ -286,11 +285,15 @@ impl<'a> ConvergenceDef<'a> {
     }
 }
 
+const CONVERGENCE_STAGE_FIELDS: &[&str] = &["stage", "append_instructions"];
+
 fn read_stages<'a>(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> Vec<(Spanned<u32>, &'a str)> {
     let mut stages: Vec<(Spanned<u32>, &'a str)> = Vec::new();
     let mut seen = std::collections::BTreeMap::new();
     for item in given.and_then(|given| given.read_list(sink)).unwrap_or_default() {
-        let Some(mut fields) = FieldReader::from_node(item.node, "a stage", sink) else { continue };
+        let Some(mut fields) = FieldReader::from_node(item.node, "a stage", CONVERGENCE_STAGE_FIELDS, sink) else {
+            continue;
+        };
         let stage = fields.required("stage", sink).and_then(|given| given.read_whole_number(2..=u32::MAX, sink));
         let append = read_text(fields.optional("append_instructions"), sink);
         fields.finish(sink);

@@ -11,7 +11,7 @@ use skein_core::{
 use crate::{
     agentcore::{defaults::RESERVED_ARTIFACTS, step_syntax::AgentCoreStep},
     diagnostics::{Code, Diagnostic, DiagnosticSink, shorten_text},
-    extensions::{ExtensionBlock, ExtensionLevel, ExtraFields},
+    extensions::{ExtensionBlock, WORKFLOW_BLOCK_FIELDS},
     fields::{
         DurationUnits, FieldReader, FieldValue, Spanned, UnloweredSteps, refuse_twins,
         workspace_path::{self, normalize_path},
@@ -34,9 +34,12 @@ pub(super) struct AgentCoreWorkflow<'a> {
     pub border: CallContract<'a>,
 }
 
+const WORKFLOW_FIELDS: &[&str] =
+    &["name", "version", "x-skein", "description", "timeout", "concurrency", "context_dir", "steps"];
+
 impl<'a> AgentCoreWorkflow<'a> {
     pub fn read(root: YamlNode<'a>, sink: &mut DiagnosticSink) -> Option<AgentCoreWorkflow<'a>> {
-        let mut fields = FieldReader::from_node(root, "a workflow", sink)?;
+        let mut fields = FieldReader::from_node(root, "a workflow", WORKFLOW_FIELDS, sink)?;
         let name = fields.required("name", sink).and_then(|given| given.read_non_empty_text(sink));
         read_version(&mut fields, sink);
         let block = fields.optional("x-skein");
@@ -111,10 +114,8 @@ fn read_steps<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<Un
 }
 
 fn read_extension(given: Option<FieldValue<'_>>, sink: &mut DiagnosticSink) -> ExtensionBlock {
-    let extra = ExtraFields { own: CallContract::FIELDS, ..ExtraFields::default() };
-    given.map_or_else(ExtensionBlock::default, |given| {
-        ExtensionBlock::read(given, ExtensionLevel::Workflow, extra, sink)
-    })
+    let table = WORKFLOW_BLOCK_FIELDS.with_unread(CallContract::FIELDS);
+    given.map_or_else(ExtensionBlock::default, |given| ExtensionBlock::read(given, table, sink))
 }
 
 pub(super) fn read_text<'a>(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> Option<&'a str> {
@@ -221,9 +222,11 @@ fn read_artifact_name(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Optio
     parse_folder_name(text.value, text.span, RESERVED_ARTIFACTS, |text| ArtifactName::new(text), sink)
 }
 
+const INPUT_FIELDS: &[&str] = &["from", "artifact", "as"];
+
 impl InputRef {
     fn read(given: FieldValue<'_>, what: &'static str, sink: &mut DiagnosticSink) -> Option<InputRef> {
-        let mut fields = FieldReader::from_node(given.node, what, sink)?;
+        let mut fields = FieldReader::from_node(given.node, what, INPUT_FIELDS, sink)?;
         let from = fields.required("from", sink);
         let from = from.and_then(|given| given.read_name(|text| StepId::new(text), sink));
         let of = fields.required("artifact", sink).and_then(|given| read_artifact_name(given, sink));
@@ -235,12 +238,14 @@ impl InputRef {
     }
 }
 
+const OUTPUT_FIELDS: &[&str] = &["name", "path", "type"];
+
 pub(super) fn read_outputs<'a>(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> Vec<OutputDef<'a>> {
     let items = given.and_then(|given| given.read_list(sink)).unwrap_or_default();
     let mut outputs: Vec<(ExprSpan, ExprSpan, OutputDef<'a>)> = Vec::new();
     let mut places = Vec::new();
     for item in items {
-        let Some(mut fields) = FieldReader::from_node(item.node, "an output", sink) else { continue };
+        let Some(mut fields) = FieldReader::from_node(item.node, "an output", OUTPUT_FIELDS, sink) else { continue };
         let named = fields.required("name", sink);
         let name = named.and_then(|given| read_artifact_name(given, sink));
         let found = fields.required("path", sink);

@@ -44,7 +44,7 @@ impl Aip15StepKind {
     }
 }
 
-/// The fields that only some kinds have, and those kinds. A step of unknown kind may have any of them.
+/// The fields that only some kinds have, and those kinds.
 pub(super) const OF_KINDS: &[(&str, &str)] = &[
     ("tool", "tool steps"),
     ("action", "tool steps"),

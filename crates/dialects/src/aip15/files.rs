@@ -54,6 +54,8 @@ pub(super) fn read_output_files(given: FieldValue<'_>, sink: &mut DiagnosticSink
     files.collect()
 }
 
+const FILE_FIELDS: &[&str] = &["path", "mode", "contentType"];
+
 /// Reads files by key. A key becomes the name of the file in the run's folder, so it must be a safe name.
 fn read_files<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<(String, Aip15File<'a>)> {
     let Some(entries) = given.node.fields() else {
@@ -67,7 +69,7 @@ fn read_files<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<(Stri
             let message = format!("`{}` cannot be a name: {why}", field.key);
             sink.push(Diagnostic::new(Code::BadName, field.value.source(), field.key_span, message));
         }
-        let Some(mut fields) = FieldReader::from_field(field, "a file", sink) else { continue };
+        let Some(mut fields) = FieldReader::from_field(field, "a file", FILE_FIELDS, sink) else { continue };
         let path = fields.required("path", sink).and_then(|given| read_file_path(given, sink));
         let mode = fields.optional("mode").and_then(|given| given.read_one_of(&[("ro", false), ("rw", true)], sink));
         let content_type = fields.optional("contentType").and_then(|given| given.read_non_empty_text(sink));

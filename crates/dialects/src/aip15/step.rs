@@ -16,17 +16,23 @@ use skein_core::{
 
 use super::{
     defaults::{Aip15StepKind, KINDS, OF_KINDS, ONLY},
-    step_kinds,
+    step_kinds::{self, ALL_KINDS_FIELDS},
     value::read_value,
 };
 use crate::{
     catalog::{self, Aip15Tool, CatalogKind, NameUse, action, definition_fields, tool},
     diagnostics::{Code, Diagnostic, DiagnosticSink},
-    extensions::{ExtensionBlock, ExtensionLevel, ExtraFields},
-    fields::{FieldReader, FieldValue, Spanned},
+    extensions::{ExtensionBlock, STEP_BLOCK_FIELDS, STEP_ONLY_FIELDS},
+    fields::{FieldReader, FieldTable, FieldValue, ForeignKey, Spanned},
     lowering::LoweringContext,
     source::yaml::YamlNode,
 };
+
+/// The fields that every kind of step has.
+const STEP_FIELDS: &[&str] = &[
+    "id", "kind", "name", "description", "compensation", "next", "inputs", "outputs", "approval", "risk_level",
+    "timeout_ms", "retry", "metadata",
+];
 
 /// Reads the steps of one source.
 pub(super) struct Aip15StepReader<'a, 'l> {
@@ -133,46 +139,17 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
     }
 
     fn read_step(&mut self, node: YamlNode<'_>) -> Option<StepDefinition> {
-        let word = node.get("kind").and_then(YamlNode::raw_text);
-        let guess = guess_kind(node);
-        let known = KINDS.iter().find(|(kind, _)| Some(*kind) == word).copied().or(guess).map(|(_, kind)| kind);
-        let what = known.map_or("a step", Aip15StepKind::display_name);
-        let fields = FieldReader::from_node(node, what, self.lowering.sink);
-        let Some(mut fields) = fields else {
+        let Some((mut fields, kind)) = self.open_step(node) else {
             self.broken = true;
             return None;
         };
         let id = self.read_id(&mut fields);
-        let kind = match guess {
-            Some((word, kind)) => {
-                fields.optional("kind");
-                let message = "a step needs `kind`";
-                let diagnostic = Diagnostic::new(Code::MissingField, node.source(), fields.head_span(), message);
-                self.lowering.push(diagnostic.with_hint(format!("by its fields, it is `kind: {word}`")));
-                Some(Spanned::new(kind, fields.head_span()))
-            }
-            None => {
-                let kind = fields.required("kind", self.lowering.sink);
-                kind.and_then(|given| given.read_one_of(KINDS, self.lowering.sink))
-            }
-        };
-        let mut step = self.read_common_fields(&mut fields, id.as_ref(), known);
-        match kind {
-            Some(kind) => match step_kinds::read_kind(self, &mut fields, kind.value) {
-                Some(read) => step.kind = read,
-                None => self.broken = true,
-            },
-            None => {
-                self.broken = true;
-                OF_KINDS.iter().for_each(|(name, _)| fields.allow_fields(&[name]));
-            }
+        let mut step = self.read_common_fields(&mut fields, id.as_ref(), kind);
+        match kind.and_then(|kind| step_kinds::read_kind(self, &mut fields, kind)) {
+            Some(read) => step.kind = read,
+            None => self.broken = true,
         }
-        let whose = |field: &str| OF_KINDS.iter().find(|(name, _)| *name == field);
-        let elsewhere = |field: &str| {
-            let kind = whose(field).map(|(_, whose)| format!("it is a field of {whose}"));
-            kind.or_else(|| extension_hint(field))
-        };
-        fields.finish_with(self.lowering.sink, elsewhere);
+        fields.finish(self.lowering.sink);
         let named = tool::referenced_tool(&step).map(|(sort, name)| (sort, name.to_owned()));
         if let Some(tool) = named.and_then(|(sort, name)| self.load_tool(sort, &name)) {
             let wider = tool.complete_step(&mut step);
@@ -180,6 +157,34 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
         }
         step.id = id?.to_string();
         Some(step)
+    }
+
+    /// Opens the mapping of a step and reads its kind, or guesses it by the other fields.
+    fn open_step<'n>(&mut self, node: YamlNode<'n>) -> Option<(FieldReader<'n>, Option<Aip15StepKind>)> {
+        let sink = &mut *self.lowering.sink;
+        let table = FieldTable::closed(STEP_FIELDS).with_explanations(explain_step_field);
+        if let Some(kind) = node.find_word("kind", KINDS) {
+            let fields = FieldReader::from_node(node, kind.display_name(), table.with_more(kind.fields()), sink)?;
+            fields.optional("kind");
+            return Some((fields, Some(kind)));
+        }
+        // Until the kind is known, the fields of all kinds are accepted.
+        let mut fields = FieldReader::from_node(node, "a step", table.with_more(ALL_KINDS_FIELDS), sink)?;
+        let kind = match guess_kind(node) {
+            Some((word, kind)) => {
+                let message = "a step needs `kind`";
+                let diagnostic = Diagnostic::new(Code::MissingField, node.source(), fields.head_span(), message);
+                sink.push(diagnostic.with_hint(format!("by its fields, it is `kind: {word}`")));
+                Some(kind)
+            }
+            None => {
+                fields.required("kind", sink).and_then(|given| given.read_one_of(KINDS, sink)).map(|kind| kind.value)
+            }
+        };
+        if let Some(kind) = kind {
+            fields.narrow(kind.display_name(), table.for_kind(kind.fields()), sink);
+        }
+        Some((fields, kind))
     }
 
     /// Reads the file of a tool, or those of all tools for an action. Reports the errors of each file once.
@@ -269,10 +274,13 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
         let timeout = fields.optional("timeout_ms").and_then(|given| given.read_millis(1, sink));
         step.timeout_ms = timeout.map(|length| length.value.0);
         step.retry = fields.optional("retry").and_then(|given| definition_fields::read_retry(given, sink));
-        let (on_error, quorum) = (kind == Some(Aip15StepKind::Map), kind == Some(Aip15StepKind::Approval));
-        let extra = ExtraFields { on_error, quorum, ..ExtraFields::default() };
         if let Some(given) = fields.optional("metadata") {
-            let (metadata, skein) = read_metadata(given, ExtensionLevel::Step, extra, sink);
+            let table = match kind {
+                Some(Aip15StepKind::Map) => STEP_BLOCK_FIELDS.with_more(&[STEP_ONLY_FIELDS, &["on_error"]]),
+                Some(Aip15StepKind::Approval) => STEP_BLOCK_FIELDS.with_more(&[STEP_ONLY_FIELDS, &["quorum"]]),
+                _ => STEP_BLOCK_FIELDS,
+            };
+            let (metadata, skein) = read_metadata(given, table, sink);
             step.metadata = metadata;
             self.skein.extend(id.map(|id| (id.clone(), skein)));
         }
@@ -353,8 +361,7 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
 
 /// Guesses the kind of a step without `kind`, by a field that no other kind has.
 fn guess_kind(node: YamlNode<'_>) -> Option<(&'static str, Aip15StepKind)> {
-    let is_kind = |key: &str| key != "id" && find_closest_name(key, ["kind"].into_iter()).is_some();
-    if node.get("kind").is_some() || node.fields()?.any(|field| is_kind(field.key)) {
+    if node.get("kind").is_some() {
         return None;
     }
     let branches = node.get("branches").and_then(|node| node.items()?.next());
@@ -366,9 +373,16 @@ fn guess_kind(node: YamlNode<'_>) -> Option<(&'static str, Aip15StepKind)> {
     KINDS.iter().find(|(known, _)| *known == word).copied()
 }
 
-/// Returns a hint for `x-skein`, which has another name in this format.
-pub(super) fn extension_hint(field: &str) -> Option<String> {
-    (field == "x-skein").then(|| "in this format it is `metadata.skein`".to_owned())
+/// Explains a field that only other kinds of step have.
+fn explain_step_field(key: &str) -> Option<ForeignKey> {
+    let kinds = OF_KINDS.iter().find(|(name, _)| *name == key).map(|(_, kinds)| *kinds);
+    let hint = kinds.map(|kinds| ForeignKey::Elsewhere(format!("it is a field of {kinds}")));
+    hint.or_else(|| explain_extension(key))
+}
+
+/// Explains `x-skein`, which has another name in this format.
+pub(super) fn explain_extension(key: &str) -> Option<ForeignKey> {
+    (key == "x-skein").then(|| ForeignKey::Elsewhere("in this format it is `metadata.skein`".to_owned()))
 }
 
 /// Reads the id that a field names, or `$end`.
@@ -414,15 +428,15 @@ pub(super) fn end_target() -> String {
 /// Reads `metadata`, which is free-form except for its `skein` block.
 pub(super) fn read_metadata(
     given: FieldValue<'_>,
-    level: ExtensionLevel,
-    extra: ExtraFields,
+    table: FieldTable,
     sink: &mut DiagnosticSink,
 ) -> (Map<String, Value>, ExtensionBlock) {
+    let skein = given.node.get("skein").filter(|node| !node.is_null());
+    let skein = skein.map(|node| ExtensionBlock::read(FieldValue::new("skein", node), table, sink)).unwrap_or_default();
+    // After reading: the builder takes fields of the block by their intended names.
     let Value::Object(metadata) = given.node.to_json() else {
         sink.push(given.diagnose_type("a mapping"));
-        return (Map::new(), ExtensionBlock::default());
+        return (Map::new(), skein);
     };
-    let skein = given.node.get("skein").filter(|node| !node.is_null());
-    let skein = skein.map(|node| ExtensionBlock::read(FieldValue::new("skein", node), level, extra, sink));
-    (metadata, skein.unwrap_or_default())
+    (metadata, skein)
 }

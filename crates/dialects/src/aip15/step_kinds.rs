@@ -18,9 +18,39 @@ use super::{
 use crate::{
     catalog::WorkflowReference,
     diagnostics::{Code, Diagnostic, shorten_text},
-    fields::{FieldReader, FieldValue},
+    fields::{FieldNames, FieldReader, FieldValue},
     source::yaml::{YamlNode, YamlScalar},
 };
+
+const TOOL_STEP_FIELDS: &[&str] = &["tool", "action", "pinned_provider"];
+const BRANCH_STEP_FIELDS: &[&str] = &["branches", "default"];
+const PARALLEL_STEP_FIELDS: &[&str] = &["branches"];
+const SUSPEND_STEP_FIELDS: &[&str] = &["resume"];
+const APPROVAL_STEP_FIELDS: &[&str] = &["prompt", "artifacts", "approvers", "on_approve", "on_reject", "on_timeout"];
+const MAP_STEP_FIELDS: &[&str] = &["over", "parallelism", "steps"];
+const LOOP_STEP_FIELDS: &[&str] = &["while", "max_iterations", "steps"];
+const SUBWORKFLOW_STEP_FIELDS: &[&str] = &["workflow"];
+
+pub(super) const ALL_KINDS_FIELDS: &[FieldNames] = &[
+    TOOL_STEP_FIELDS, BRANCH_STEP_FIELDS, SUSPEND_STEP_FIELDS, APPROVAL_STEP_FIELDS, MAP_STEP_FIELDS, LOOP_STEP_FIELDS,
+    SUBWORKFLOW_STEP_FIELDS,
+];
+
+impl Aip15StepKind {
+    /// The fields that steps of this kind have of their own.
+    pub fn fields(self) -> &'static [FieldNames] {
+        match self {
+            Aip15StepKind::Tool => &[TOOL_STEP_FIELDS],
+            Aip15StepKind::Branch => &[BRANCH_STEP_FIELDS],
+            Aip15StepKind::Parallel => &[PARALLEL_STEP_FIELDS],
+            Aip15StepKind::Suspend => &[SUSPEND_STEP_FIELDS],
+            Aip15StepKind::Approval => &[APPROVAL_STEP_FIELDS],
+            Aip15StepKind::Map => &[MAP_STEP_FIELDS],
+            Aip15StepKind::Loop => &[LOOP_STEP_FIELDS],
+            Aip15StepKind::Subworkflow => &[SUBWORKFLOW_STEP_FIELDS],
+        }
+    }
+}
 
 pub(super) fn read_kind(
     steps: &mut Aip15StepReader<'_, '_>,
@@ -89,13 +119,17 @@ fn read_tool_id(steps: &mut Aip15StepReader<'_, '_>, given: FieldValue<'_>) -> O
     Some(id.value)
 }
 
+const BRANCH_ARM_FIELDS: &[&str] = &["when", "next"];
+
 fn read_branch_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldReader<'_>) -> Option<BranchStep> {
     let branches = fields.required("branches", steps.lowering.sink);
     let default = read_target(fields.optional("default"), steps).unwrap_or_else(end_target);
     let mut arms = Vec::new();
     let mut whole = true;
     for item in branches?.read_list(steps.lowering.sink)? {
-        let Some(mut arm) = FieldReader::from_node(item.node, "an entry of `branches`", steps.lowering.sink) else {
+        let Some(mut arm) =
+            FieldReader::from_node(item.node, "an entry of `branches`", BRANCH_ARM_FIELDS, steps.lowering.sink)
+        else {
             whole = false;
             continue;
         };
@@ -121,12 +155,14 @@ fn read_condition(steps: &mut Aip15StepReader<'_, '_>, given: FieldValue<'_>) ->
     }
 }
 
+const LANE_FIELDS: &[&str] = &["id", "next", "steps"];
+
 fn read_parallel_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldReader<'_>) -> Option<ParallelStep> {
     let branches = fields.required("branches", steps.lowering.sink)?;
     let mut lanes = Vec::new();
     let mut whole = true;
     for item in branches.read_list(steps.lowering.sink)? {
-        let Some(mut lane) = FieldReader::from_node(item.node, "a branch", steps.lowering.sink) else {
+        let Some(mut lane) = FieldReader::from_node(item.node, "a branch", LANE_FIELDS, steps.lowering.sink) else {
             whole = false;
             continue;
         };
@@ -147,10 +183,13 @@ fn note_wait(steps: &mut Aip15StepReader<'_, '_>, node: YamlNode<'_>) {
     steps.waits = steps.waits.or(kind);
 }
 
+const RESUME_FIELDS: &[&str] = &["on", "timeout_ms", "on_timeout"];
+
 fn read_suspend_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldReader<'_>) -> SuspendStep {
     note_wait(steps, fields.node());
     let resume = fields.required("resume", steps.lowering.sink);
-    let resume = resume.and_then(|given| FieldReader::from_node(given.node, "`resume`", steps.lowering.sink));
+    let resume =
+        resume.and_then(|given| FieldReader::from_node(given.node, "`resume`", RESUME_FIELDS, steps.lowering.sink));
     // A placeholder event that no source names, so that one mistake is not reported twice.
     let mut step = SuspendStep::new(["?"]);
     let Some(mut resume) = resume else { return step };
@@ -210,6 +249,8 @@ fn read_approvers(steps: &mut Aip15StepReader<'_, '_>, given: FieldValue<'_>) ->
     items.into_iter().filter_map(|item| read_approver(steps, item)).collect()
 }
 
+const APPROVER_FIELDS: &[&str] = &["role", "userId"];
+
 fn read_approver(steps: &mut Aip15StepReader<'_, '_>, given: FieldValue<'_>) -> Option<Approver> {
     if let Some(YamlScalar::Text(name)) = given.node.scalar() {
         let message = format!("an approver is a `role` or a `userId`, found the text `{}`", shorten_text(name));
@@ -218,7 +259,7 @@ fn read_approver(steps: &mut Aip15StepReader<'_, '_>, given: FieldValue<'_>) -> 
         steps.lowering.push(diagnostic.with_hint(format!("a role is `{meant}`")).with_fix(given.span(), meant));
         return None;
     }
-    let mut fields = FieldReader::from_node(given.node, "an approver", steps.lowering.sink)?;
+    let fields = FieldReader::from_node(given.node, "an approver", APPROVER_FIELDS, steps.lowering.sink)?;
     let (role, user) = (fields.optional("role"), fields.optional("userId"));
     let misspelt =
         given.node.fields().is_some_and(|mut fields| fields.any(|field| !matches!(field.key, "role" | "userId")));
@@ -243,6 +284,8 @@ fn read_approver(steps: &mut Aip15StepReader<'_, '_>, given: FieldValue<'_>) -> 
     }
 }
 
+const ROUTE_FIELDS: &[&str] = &["next"];
+
 /// Reads `{next: STEP}`, for which a bare step is often written.
 fn read_route(
     steps: &mut Aip15StepReader<'_, '_>,
@@ -256,7 +299,7 @@ fn read_route(
         steps.lowering.push(diagnostic.with_fix(given.span(), fixed));
         return Some(raw.to_owned());
     }
-    let mut fields = FieldReader::from_node(given.node, what, steps.lowering.sink)?;
+    let mut fields = FieldReader::from_node(given.node, what, ROUTE_FIELDS, steps.lowering.sink)?;
     let next = fields.required("next", steps.lowering.sink);
     let next = read_target(next, steps);
     fields.finish(steps.lowering.sink);

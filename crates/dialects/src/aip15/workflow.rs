@@ -14,7 +14,7 @@ use crate::{
     aip15::{
         defaults::{OLD, REMOVED},
         files,
-        step::{Aip15StepReader, extension_hint, read_metadata},
+        step::{Aip15StepReader, explain_extension, read_metadata},
         value,
     },
     catalog::{
@@ -23,9 +23,9 @@ use crate::{
         routines::{self, check_timezone, read_checked_text},
     },
     diagnostics::{Code, Diagnostic, DiagnosticSink},
-    extensions::{ExtensionBlock, ExtensionLevel, ExtraFields},
+    extensions::{ExtensionBlock, WORKFLOW_BLOCK_FIELDS},
     fields::{
-        FieldReader, FieldValue, Spanned,
+        FieldNames, FieldReader, FieldTable, FieldValue, ForeignKey, Spanned,
         cron::{check_cron, note_unserved_trigger},
     },
     source::yaml::YamlNode,
@@ -43,9 +43,16 @@ pub(super) struct Aip15Workflow {
     pub skein: ExtensionBlock,
 }
 
+const WORKFLOW_FIELDS: FieldTable = FieldTable::closed(&[
+    "name", "id", "description", "version", "inputs", "outputs", "result", "approval", "risk_level", "timeout_ms",
+    "max_steps", "retry", "cost_class", "tags", "inputsFiles", "outputsFiles", "triggers", "routines", "requires",
+    "metadata", "suspendable", "start", "steps",
+])
+.with_explanations(explain_past_field);
+
 impl Aip15Workflow {
     pub fn read(root: YamlNode<'_>, steps: &mut Aip15StepReader<'_, '_>) -> Option<Aip15Workflow> {
-        let mut fields = FieldReader::from_node(root, "a workflow", steps.lowering.sink)?;
+        let mut fields = FieldReader::from_node(root, "a workflow", WORKFLOW_FIELDS, steps.lowering.sink)?;
         let mut definition = read_identity(&mut fields, steps.lowering.sink);
         read_schemas(&mut definition, &mut fields, steps.lowering.sink);
         read_policies(&mut definition, &mut fields, steps.lowering.sink);
@@ -66,8 +73,7 @@ impl Aip15Workflow {
         source.definition.steps = steps.read_steps(list);
         steps.check_names();
         check_suspendable(suspendable, steps);
-        report_past_fields(&mut fields, steps.lowering.sink);
-        fields.finish_with(steps.lowering.sink, extension_hint);
+        fields.finish(steps.lowering.sink);
         Some(source)
     }
 
@@ -90,8 +96,8 @@ impl Aip15Workflow {
             self.requires = Some(WorkflowRequirements(given.node.to_json()));
         }
         if let Some(given) = fields.optional("metadata") {
-            let extra = ExtraFields { allow_cycles: true, ..ExtraFields::default() };
-            (definition.metadata, self.skein) = read_metadata(given, ExtensionLevel::Workflow, extra, sink);
+            let table = WORKFLOW_BLOCK_FIELDS.with_more(&[&["allow_cycles"]]);
+            (definition.metadata, self.skein) = read_metadata(given, table, sink);
         }
     }
 }
@@ -160,23 +166,8 @@ fn advise_inputs(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
 
 /// Keywords of JSON Schema that mark a mapping as a schema.
 const SCHEMA_KEYWORDS: &[&str] = &[
-    "$ref",
-    "$defs",
-    "$schema",
-    "additionalProperties",
-    "allOf",
-    "anyOf",
-    "const",
-    "enum",
-    "if",
-    "not",
-    "oneOf",
-    "patternProperties",
-    "properties",
-    "propertyNames",
-    "required",
-    "type",
-    "unevaluatedProperties",
+    "$ref", "$defs", "$schema", "additionalProperties", "allOf", "anyOf", "const", "enum", "if", "not", "oneOf",
+    "patternProperties", "properties", "propertyNames", "required", "type", "unevaluatedProperties",
 ];
 
 /// Refuses a mapping of names that is not a schema: JSON Schema ignores unknown keywords, so it would check nothing.
@@ -240,9 +231,12 @@ fn read_tags(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<String> {
     tags
 }
 
+const REQUIRES_FIELDS: &[&str] = &["fs.read", "fs.write", "env", "secrets", "tools", "network", "fs"];
+const REQUIRED_FILES_FIELDS: &[&str] = &["read", "write"];
+
 /// Checks the requirements on the host, by AIP-7.
 fn check_requires(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
-    let Some(mut fields) = FieldReader::from_node(given.node, "`requires`", sink) else { return };
+    let Some(fields) = FieldReader::from_node(given.node, "`requires`", REQUIRES_FIELDS, sink) else { return };
     let lists = ["fs.read", "fs.write", "env", "secrets", "tools"].map(|name| fields.optional(name));
     let network = fields.optional("network");
     let files = fields.optional("fs");
@@ -252,11 +246,12 @@ fn check_requires(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     if hosts.is_none() {
         network.and_then(|given| given.read_bool(sink));
     }
-    let inner = files.and_then(|given| FieldReader::from_node(given.node, "`fs`", sink)).map(|mut fields| {
-        let lists = [fields.optional("read"), fields.optional("write")];
-        fields.finish(sink);
-        lists
-    });
+    let inner =
+        files.and_then(|given| FieldReader::from_node(given.node, "`fs`", REQUIRED_FILES_FIELDS, sink)).map(|fields| {
+            let lists = [fields.optional("read"), fields.optional("write")];
+            fields.finish(sink);
+            lists
+        });
     for given in lists.into_iter().chain(inner.into_iter().flatten()).chain([hosts]).flatten() {
         for item in given.read_list(sink).unwrap_or_default() {
             item.read_non_empty_text(sink);
@@ -275,22 +270,15 @@ fn check_suspendable(given: Option<Spanned<bool>>, steps: &mut Aip15StepReader<'
     }
 }
 
-/// Reports fields of older files.
-fn report_past_fields(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
-    for (name, now) in REMOVED {
-        if let Some(field) = fields.take_retired(name) {
-            let message = format!("`{name}` is no longer a field of a workflow");
-            let diagnostic = Diagnostic::new(Code::RemovedField, field.value.source(), field.key_span, message);
-            sink.push(diagnostic.with_hint(*now));
-        }
-    }
-    for (name, now) in OLD {
-        if let Some(field) = fields.take_retired(name) {
-            let message = format!("`{name}` is obsolete and has no effect");
-            let diagnostic = Diagnostic::new(Code::OldField, field.value.source(), field.key_span, message);
-            sink.push(diagnostic.with_hint(*now));
-        }
-    }
+/// Explains fields of older files.
+fn explain_past_field(name: &str) -> Option<ForeignKey> {
+    let find = |table: &[(&str, &'static str)]| table.iter().find(|(past, _)| *past == name).map(|(_, now)| *now);
+    let (code, message, hint) = match (find(REMOVED), find(OLD)) {
+        (Some(now), _) => (Code::RemovedField, format!("`{name}` is no longer a field of a workflow"), now),
+        (None, Some(now)) => (Code::OldField, format!("`{name}` is obsolete and has no effect"), now),
+        (None, None) => return explain_extension(name),
+    };
+    Some(ForeignKey::Refused { code, message, hint: hint.to_owned() })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -313,10 +301,33 @@ pub(super) fn read_triggers(given: FieldValue<'_>, sink: &mut DiagnosticSink) ->
     items.into_iter().filter_map(|item| read_trigger(item, sink)).collect()
 }
 
+const SCHEDULE_TRIGGER_FIELDS: &[&str] = &["cron", "timezone"];
+const WEBHOOK_TRIGGER_FIELDS: &[&str] = &["path"];
+const EVENT_TRIGGER_FIELDS: &[&str] = &["name"];
+const MANUAL_TRIGGER_FIELDS: &[&str] = &["label"];
+const TRIGGER_FIELDS: FieldTable = FieldTable::closed(&["kind"])
+    .with_more(&[SCHEDULE_TRIGGER_FIELDS, WEBHOOK_TRIGGER_FIELDS, EVENT_TRIGGER_FIELDS, MANUAL_TRIGGER_FIELDS]);
+
+impl Aip15TriggerKind {
+    fn fields(self) -> &'static [FieldNames] {
+        match self {
+            Aip15TriggerKind::Schedule => &[SCHEDULE_TRIGGER_FIELDS],
+            Aip15TriggerKind::Webhook => &[WEBHOOK_TRIGGER_FIELDS],
+            Aip15TriggerKind::Event => &[EVENT_TRIGGER_FIELDS],
+            Aip15TriggerKind::Manual => &[MANUAL_TRIGGER_FIELDS],
+        }
+    }
+}
+
 fn read_trigger(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<WorkflowTrigger> {
-    let mut fields = FieldReader::from_node(given.node, "a trigger", sink)?;
+    let written = given.node.find_word("kind", SORTS);
+    let table = written.map_or(TRIGGER_FIELDS, |sort| TRIGGER_FIELDS.for_kind(sort.fields()));
+    let mut fields = FieldReader::from_node(given.node, "a trigger", table, sink)?;
     let kind = fields.required("kind", sink);
     let sort = kind.and_then(|given| given.read_one_of(SORTS, sink)).map(|sort| sort.value);
+    if let Some(sort) = sort {
+        fields.narrow("a trigger", TRIGGER_FIELDS.for_kind(sort.fields()), sink);
+    }
     let trigger = match sort {
         Some(Aip15TriggerKind::Schedule) => {
             let cron = read_checked_text(fields.required("cron", sink), check_cron, sink);
@@ -332,10 +343,7 @@ fn read_trigger(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Work
             let label = fields.optional("label").and_then(|given| given.read_non_empty_text(sink));
             Some(WorkflowTrigger::Manual { label: label.map(|label| label.value.to_owned()) })
         }
-        None => {
-            fields.allow_fields(&["cron", "timezone", "path", "name", "label"]);
-            None
-        }
+        None => None,
     };
     fields.finish(sink);
     if let Some(kind) = kind.filter(|_| sort.is_some_and(|sort| sort != Aip15TriggerKind::Manual)) {

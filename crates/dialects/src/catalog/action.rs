@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     diagnostics::{Code, Diagnostic, DiagnosticSink, SourceFile, shorten_text},
-    fields::{FieldReader, FieldValue},
+    fields::{FieldReader, FieldTable, FieldValue},
     source::parse_front_matter,
 };
 
@@ -27,11 +27,17 @@ pub struct Aip15Action {
     pub risk_level: Option<RiskLevel>,
 }
 
+const ACTION_FIELDS: FieldTable = FieldTable::closed(&[
+    "schema", "id", "description", "version", "name", "category", "verb", "target_kind", "mutates", "approval",
+    "risk_level", "fires_events", "tags",
+])
+.with_unread(&["requires", "implementations", "examples", "metadata"]);
+
 /// Reads an ACTION.md.
 pub fn read_action(source: Arc<SourceFile>) -> Result<Aip15Action, Vec<Diagnostic>> {
     let mut sink = DiagnosticSink::new(source);
     let read = parse_front_matter(&mut sink).and_then(|tree| {
-        let fields = FieldReader::from_node(tree.root(), "an action", &mut sink)?;
+        let fields = FieldReader::from_node(tree.root(), "an action", ACTION_FIELDS, &mut sink)?;
         Aip15Action::read(fields, &mut sink)
     });
     match read {
@@ -59,7 +65,6 @@ impl Aip15Action {
         for name in ["fires_events", "tags"] {
             fields.optional(name).map(|given| read_texts(given, sink));
         }
-        fields.allow_fields(&["requires", "implementations", "examples", "metadata"]);
         fields.finish(sink);
         Some(Aip15Action {
             id: id?.to_owned(),
@@ -72,7 +77,7 @@ impl Aip15Action {
 
     /// Refuses a tool that declares itself less strict or less risky than the action that it implements.
     pub(crate) fn check_tool(&self, tool: &super::Aip15Tool, fields: &FieldReader<'_>, sink: &mut DiagnosticSink) {
-        let mut wider = |name: &str, message: String| {
+        let mut wider = |name: &'static str, message: String| {
             let field = fields.field(name).or_else(|| fields.field("implements"));
             let span = field.map_or(fields.head_span(), |field| field.key_span);
             let mut diagnostic = Diagnostic::new(Code::Wider, fields.node().source(), span, message);

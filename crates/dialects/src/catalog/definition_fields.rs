@@ -64,8 +64,10 @@ pub(crate) fn read_risk_level(given: FieldValue<'_>, sink: &mut DiagnosticSink) 
     RISKS.get(usize::try_from(level).ok()?).copied()
 }
 
+const RETRY_FIELDS: &[&str] = &["max_attempts", "backoff", "initial_ms"];
+
 pub(crate) fn read_retry(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<RetryDefinition> {
-    let mut fields = FieldReader::from_node(given.node, "`retry`", sink)?;
+    let mut fields = FieldReader::from_node(given.node, "`retry`", RETRY_FIELDS, sink)?;
     let max_attempts = fields.required("max_attempts", sink).and_then(|given| given.read_whole_number(ATTEMPTS, sink));
     let backoff = fields.required("backoff", sink).and_then(|given| given.read_one_of(BACKOFFS, sink));
     let initial_ms = fields.optional("initial_ms");

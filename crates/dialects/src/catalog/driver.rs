@@ -13,13 +13,13 @@ use crate::{
             DriverAuth, DriverHealthCheck, VersionCheck, read_auth, read_health_check, read_version_check,
         },
         remote::{
-            HttpServer, ImplementedTool, McpServer, read_egress_hosts, read_http_server, read_implementations,
-            read_mcp_server,
+            HTTP_SERVER_FIELDS, HttpServer, ImplementedTool, McpServer, read_egress_hosts, read_http_server,
+            read_implementations, read_mcp_server,
         },
         tool::{read_catalog_id, read_texts},
     },
     diagnostics::{Diagnostic, DiagnosticSink, SourceFile},
-    fields::{FieldReader, FieldValue},
+    fields::{FieldReader, FieldTable, FieldValue},
     source::parse_front_matter,
 };
 
@@ -84,11 +84,19 @@ pub struct Aip15Driver {
     pub arch: Vec<String>,
 }
 
+const DRIVER_FIELDS: FieldTable = FieldTable::closed(&[
+    "name", "id", "description", "version", "kind", "bin", "bin_args", "output", "implements", "cost_override",
+    "timeout_override_ms", "requires", "region", "policy_tags", "version_check", "auth", "server", "network",
+    "health_check", "retry_override",
+])
+.with_more(&[HTTP_SERVER_FIELDS])
+.with_unread(DRIVER_UNREAD_FIELDS);
+
 /// Reads a DRIVER.md.
 pub fn read_driver(source: Arc<SourceFile>) -> Result<Aip15Driver, Vec<Diagnostic>> {
     let mut sink = DiagnosticSink::new(source);
     let read = parse_front_matter(&mut sink).and_then(|tree| {
-        let fields = FieldReader::from_node(tree.root(), "a driver", &mut sink)?;
+        let fields = FieldReader::from_node(tree.root(), "a driver", DRIVER_FIELDS, &mut sink)?;
         Aip15Driver::read(fields, &mut sink)
     });
     match read {
@@ -98,22 +106,9 @@ pub fn read_driver(source: Arc<SourceFile>) -> Result<Aip15Driver, Vec<Diagnosti
 }
 
 /// Fields that are accepted and not read. The last ones belong to drivers that are servers.
-const KEPT: &[&str] = &[
-    "install",
-    "runner",
-    "sandbox",
-    "driver_kind",
-    "examples",
-    "tags",
-    "metadata",
-    "rate_limit",
-    "server_ref",
-    "transport",
-    "mcp_tools",
-    "protocol_version",
-    "prompts",
-    "resources",
-    "connection_options",
+const DRIVER_UNREAD_FIELDS: &[&str] = &[
+    "install", "runner", "sandbox", "driver_kind", "examples", "tags", "metadata", "rate_limit", "server_ref",
+    "transport", "mcp_tools", "protocol_version", "prompts", "resources", "connection_options",
 ];
 
 impl Aip15Driver {
@@ -140,12 +135,11 @@ impl Aip15Driver {
         let (regions, policy_tags) = (list("region"), list("policy_tags"));
         let version_check = fields.optional("version_check").and_then(|given| read_version_check(given, sink));
         let auth = fields.optional("auth").and_then(|given| read_auth(given, sink));
-        let http = read_http_server(&mut fields, sink);
+        let http = read_http_server(&fields, sink);
         let mcp = fields.optional("server").and_then(|given| read_mcp_server(given, sink));
         let egress = fields.optional("network").map(|given| read_egress_hosts(given, sink)).unwrap_or_default();
         let health = fields.optional("health_check").and_then(|given| read_health_check(given, sink));
         fields.optional("retry_override").into_iter().for_each(|given| check_retry_override(given, sink));
-        fields.allow_fields(KEPT);
         fields.finish(sink);
         Some(Aip15Driver {
             id: id?.to_owned(),
@@ -171,8 +165,12 @@ impl Aip15Driver {
     }
 }
 
+const RETRY_OVERRIDE_FIELDS: &[&str] = &["max_attempts", "backoff", "initial_ms"];
+
 pub(super) fn check_retry_override(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
-    let Some(mut fields) = FieldReader::from_node(given.node, "`retry_override`", sink) else { return };
+    let Some(mut fields) = FieldReader::from_node(given.node, "`retry_override`", RETRY_OVERRIDE_FIELDS, sink) else {
+        return;
+    };
     fields.required("max_attempts", sink).and_then(|given| given.read_whole_number(1..=10, sink));
     fields.optional("backoff").and_then(|given| given.read_one_of(BACKOFFS, sink));
     fields.optional("initial_ms").and_then(|given| given.read_millis(0, sink));
@@ -200,25 +198,28 @@ fn read_exit_codes(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> BTreeMap
     found
 }
 
+const COST_OVERRIDE_FIELDS: FieldTable =
+    FieldTable::closed(&["cost_units_per_call", "cost_class"]).with_unread(&["currency"]);
+
 pub(super) fn read_cost_override(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<f64> {
-    let mut fields = FieldReader::from_node(given.node, "`cost_override`", sink)?;
+    let fields = FieldReader::from_node(given.node, "`cost_override`", COST_OVERRIDE_FIELDS, sink)?;
     let given = fields.optional("cost_units_per_call");
     let units = given.and_then(|given| given.read_number(sink)).map(|units| units.value);
     if units.is_some_and(|units| !(0.0..=1e12).contains(&units)) {
         sink.extend(given.map(|given| given.diagnose_type("a number from 0 on")));
     }
     fields.optional("cost_class").and_then(|given| given.read_one_of(COSTS, sink));
-    fields.allow_fields(&["currency"]);
     fields.finish(sink);
     units
 }
 
+const PLATFORM_FIELDS: FieldTable = FieldTable::closed(&["os", "arch"]).with_unread(&["min_disk_mb", "min_memory_mb"]);
+
 fn read_platforms(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> (Vec<String>, Vec<String>) {
-    let Some(mut fields) = FieldReader::from_node(given.node, "`requires`", sink) else {
+    let Some(fields) = FieldReader::from_node(given.node, "`requires`", PLATFORM_FIELDS, sink) else {
         return Default::default();
     };
     let (os, arch) = (fields.optional("os"), fields.optional("arch"));
-    fields.allow_fields(&["min_disk_mb", "min_memory_mb"]);
     fields.finish(sink);
     let mut list = |given: Option<FieldValue<'_>>| given.map(|given| read_texts(given, sink)).unwrap_or_default();
     (list(os), list(arch))

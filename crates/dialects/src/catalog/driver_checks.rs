@@ -7,7 +7,7 @@ use skein_core::time::Millis;
 use crate::{
     catalog::{tool::read_texts, version_range::VersionRange},
     diagnostics::{Code, DiagnosticSink},
-    fields::{FieldReader, FieldValue, command::split_plain_command},
+    fields::{FieldReader, FieldTable, FieldValue, command::split_plain_command},
 };
 
 /// The default timeout of a check.
@@ -58,8 +58,10 @@ pub enum DriverHealthProbe {
     Http { method: &'static str, url: String, expect: u16 },
 }
 
+const VERSION_CHECK_FIELDS: &[&str] = &["cmd", "parse", "range", "timeout_ms"];
+
 pub(super) fn read_version_check(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<VersionCheck> {
-    let mut fields = FieldReader::from_node(given.node, "`version_check`", sink)?;
+    let mut fields = FieldReader::from_node(given.node, "`version_check`", VERSION_CHECK_FIELDS, sink)?;
     let command = fields.required("cmd", sink).and_then(|given| read_command(given, sink));
     let before = fields.required("parse", sink).and_then(|given| given.read_non_empty_text(sink));
     let range = fields.required("range", sink);
@@ -100,30 +102,38 @@ fn read_command(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Vec<
     }
 }
 
+const AUTH_FIELDS: FieldTable = FieldTable::closed(&["ref", "state", "login", "expiry"]).with_unread(&["refresh"]);
+const AUTH_STATE_FIELDS: &[&str] = &["env", "paths"];
+const LOGIN_FIELDS: FieldTable =
+    FieldTable::closed(&["cmd", "interactive"]).with_unread(&["url", "requires_callback_url", "completes_when"]);
+const EXPIRY_FIELDS: &[&str] = &["detect"];
+
 pub(super) fn read_auth(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<DriverAuth> {
-    let mut fields = FieldReader::from_node(given.node, "`auth`", sink)?;
+    let fields = FieldReader::from_node(given.node, "`auth`", AUTH_FIELDS, sink)?;
     fields.optional("ref").and_then(|given| given.read_non_empty_text(sink));
-    let state = fields.optional("state").and_then(|given| FieldReader::from_node(given.node, "`state`", sink));
+    let state = fields
+        .optional("state")
+        .and_then(|given| FieldReader::from_node(given.node, "`state`", AUTH_STATE_FIELDS, sink));
     let mut auth = DriverAuth::default();
-    if let Some(mut state) = state {
+    if let Some(state) = state {
         auth.env = state.optional("env").map(|given| read_texts(given, sink)).unwrap_or_default();
         auth.paths = state.optional("paths").map(|given| read_texts(given, sink)).unwrap_or_default();
         state.finish(sink);
     }
-    let login = fields.optional("login").and_then(|given| FieldReader::from_node(given.node, "`login`", sink));
-    if let Some(mut login) = login {
+    let login =
+        fields.optional("login").and_then(|given| FieldReader::from_node(given.node, "`login`", LOGIN_FIELDS, sink));
+    if let Some(login) = login {
         let line = login.optional("cmd").and_then(|given| given.read_non_empty_text(sink));
         auth.login = line.map(|line| line.value.to_owned());
         login.optional("interactive").and_then(|given| given.read_bool(sink));
-        login.allow_fields(&["url", "requires_callback_url", "completes_when"]);
         login.finish(sink);
     }
-    let expiry = fields.optional("expiry").and_then(|given| FieldReader::from_node(given.node, "`expiry`", sink));
-    if let Some(mut expiry) = expiry {
+    let expiry =
+        fields.optional("expiry").and_then(|given| FieldReader::from_node(given.node, "`expiry`", EXPIRY_FIELDS, sink));
+    if let Some(expiry) = expiry {
         auth.expired = expiry.optional("detect").and_then(|given| read_login_expiry(given, sink));
         expiry.finish(sink);
     }
-    fields.allow_fields(&["refresh"]);
     fields.finish(sink);
     Some(auth)
 }
@@ -147,9 +157,12 @@ fn read_login_expiry(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option
     found
 }
 
+const HEALTH_CHECK_FIELDS: FieldTable =
+    FieldTable::closed(&["method", "cmd", "http", "expect_exit", "timeout_ms"]).with_unread(&["every"]);
+
 /// Reads a health check. None also for methods that need no probe.
 pub(super) fn read_health_check(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<DriverHealthCheck> {
-    let mut fields = FieldReader::from_node(given.node, "`health_check`", sink)?;
+    let mut fields = FieldReader::from_node(given.node, "`health_check`", HEALTH_CHECK_FIELDS, sink)?;
     let methods = &[("ping", ""), ("exec", "cmd"), ("http", "http"), ("noop", "")];
     let method = fields.required("method", sink).and_then(|given| given.read_one_of(methods, sink));
     let needs = method.map_or("", |method| method.value);
@@ -159,7 +172,6 @@ pub(super) fn read_health_check(given: FieldValue<'_>, sink: &mut DiagnosticSink
     let request = request.and_then(|given| read_http_probe(given, sink));
     let expect = fields.optional("expect_exit").and_then(|given| given.read_whole_number(0..=255, sink));
     let timeout = fields.optional("timeout_ms").and_then(|given| given.read_millis(100, sink));
-    fields.allow_fields(&["every"]);
     fields.finish(sink);
     let expect = expect.and_then(|expect| i32::try_from(expect.value).ok()).unwrap_or_default();
     let asks = match needs {
@@ -170,8 +182,10 @@ pub(super) fn read_health_check(given: FieldValue<'_>, sink: &mut DiagnosticSink
     Some(DriverHealthCheck { asks, timeout: timeout.map_or(PATIENCE, |length| length.value) })
 }
 
+const HTTP_PROBE_FIELDS: &[&str] = &["method", "url", "expect_status"];
+
 fn read_http_probe(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<DriverHealthProbe> {
-    let mut fields = FieldReader::from_node(given.node, "`http`", sink)?;
+    let mut fields = FieldReader::from_node(given.node, "`http`", HTTP_PROBE_FIELDS, sink)?;
     let methods = &[("GET", "GET"), ("POST", "POST"), ("HEAD", "HEAD")];
     let method = fields.required("method", sink).and_then(|given| given.read_one_of(methods, sink));
     let url = fields.required("url", sink).and_then(|given| given.read_non_empty_text(sink));

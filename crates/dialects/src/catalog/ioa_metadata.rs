@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     diagnostics::{Code, DiagnosticSink},
-    fields::{FieldReader, FieldValue},
+    fields::{FieldReader, FieldTable, FieldValue},
     source::yaml::YamlField,
 };
 
@@ -18,9 +18,12 @@ pub(crate) struct IoaMetadata<'a> {
     pub kept: BTreeMap<String, Value>,
 }
 
+const METADATA_FIELDS: FieldTable =
+    FieldTable::open(&["name", "version", "owner", "labels", "annotations", "createdAt", "updatedAt"]);
+
 impl<'a> IoaMetadata<'a> {
     pub fn read(field: YamlField<'a>, sink: &mut DiagnosticSink) -> Option<IoaMetadata<'a>> {
-        let mut fields = FieldReader::from_field(field, "`metadata`", sink)?;
+        let mut fields = FieldReader::from_field(field, "`metadata`", METADATA_FIELDS, sink)?;
         let name = fields.required("name", sink).and_then(|given| read_name(given, sink));
         let version = read_text(fields.optional("version"), sink);
         let mut kept = BTreeMap::new();
@@ -41,7 +44,7 @@ impl<'a> IoaMetadata<'a> {
                 keep(time);
             }
         }
-        fields.finish_open(sink);
+        fields.finish(sink);
         Some(IoaMetadata { name, version, kept })
     }
 }
@@ -59,16 +62,18 @@ fn read_name<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a
     None
 }
 
+const OWNER_FIELDS: FieldTable = FieldTable::open(&["name", "role"]);
+
 /// Reads an owner: a name, or a mapping with a name and a role.
 fn read_owner(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     if given.node.raw_text().is_some() {
         given.read_non_empty_text(sink);
     } else if given.node.items().is_some() {
         sink.push(given.diagnose_type("a name, or a mapping with `name` and `role`"));
-    } else if let Some(mut fields) = FieldReader::from_node(given.node, "an owner", sink) {
+    } else if let Some(mut fields) = FieldReader::from_node(given.node, "an owner", OWNER_FIELDS, sink) {
         fields.required("name", sink).map(|given| given.read_non_empty_text(sink));
         read_text(fields.optional("role"), sink);
-        fields.finish_open(sink);
+        fields.finish(sink);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
         version_range::VersionRange,
     },
     diagnostics::{Code, DiagnosticSink},
-    fields::{FieldReader, FieldValue, check_variable},
+    fields::{FieldReader, FieldTable, FieldValue, check_variable},
     source::yaml::YamlNode,
 };
 
@@ -154,16 +154,22 @@ fn read_extract_path(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<Js
     })
 }
 
+const NETWORK_FIELDS: FieldTable = FieldTable::closed(&["egress"]).with_unread(&["ingress"]);
+
 /// Reads the hosts that a driver may connect to.
 pub(super) fn read_egress_hosts(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<String> {
-    let Some(mut fields) = FieldReader::from_node(given.node, "`network`", sink) else { return Vec::new() };
+    let Some(fields) = FieldReader::from_node(given.node, "`network`", NETWORK_FIELDS, sink) else {
+        return Vec::new();
+    };
     let hosts = fields.optional("egress").map(|given| read_texts(given, sink)).unwrap_or_default();
-    fields.allow_fields(&["ingress"]);
     fields.finish(sink);
     hosts
 }
 
-pub(super) fn read_http_server(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) -> HttpServer {
+/// The fields of a driver that describe its HTTP server.
+pub(super) const HTTP_SERVER_FIELDS: &[&str] = &["base_url", "default_headers", "default_method", "streaming"];
+
+pub(super) fn read_http_server(fields: &FieldReader<'_>, sink: &mut DiagnosticSink) -> HttpServer {
     let base_url = fields.optional("base_url").and_then(|given| read_address(given, sink));
     let default = fields.optional("default_headers").map(|given| read_headers(given, sink)).unwrap_or_default();
     let method = fields.optional("default_method").and_then(|given| given.read_one_of(METHODS, sink));
@@ -171,8 +177,13 @@ pub(super) fn read_http_server(fields: &mut FieldReader<'_>, sink: &mut Diagnost
     HttpServer { base_url, headers: default, method: method.map(|method| method.value), streams }
 }
 
+const HTTP_CALL_FIELDS: &[&str] = &[
+    "endpoint", "method", "headers", "query_template", "body_template", "response_extract", "idempotency_key_header",
+    "streaming",
+];
+
 pub(super) fn read_http_call(node: YamlNode<'_>, sink: &mut DiagnosticSink) -> Option<HttpCall> {
-    let mut fields = FieldReader::from_node(node, "`metadata.http`", sink)?;
+    let mut fields = FieldReader::from_node(node, "`metadata.http`", HTTP_CALL_FIELDS, sink)?;
     let endpoint = fields.required("endpoint", sink).and_then(|given| read_endpoint(given, sink));
     let method = fields.optional("method").and_then(|given| given.read_one_of(METHODS, sink));
     let mut texts = |name: &'static str, read: fn(FieldValue<'_>, &mut DiagnosticSink) -> NamedTexts| {
@@ -222,9 +233,22 @@ fn read_endpoint(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Cal
     Some(read)
 }
 
+const MCP_PROGRAM_FIELDS: &[&str] = &["path", "args", "env"];
+const MCP_URL_FIELDS: &[&str] = &["url", "headers"];
+/// The fields of servers that this version does not start.
+const MCP_OTHER_FIELDS: &[&str] = &["package", "image", "args", "env"];
+const MCP_SERVER_FIELDS: FieldTable =
+    FieldTable::closed(&["kind"]).with_more(&[MCP_PROGRAM_FIELDS, MCP_URL_FIELDS, MCP_OTHER_FIELDS]);
+
 pub(super) fn read_mcp_server(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<McpServer> {
-    let mut fields = FieldReader::from_node(given.node, "`server`", sink)?;
+    let mut fields = FieldReader::from_node(given.node, "`server`", MCP_SERVER_FIELDS, sink)?;
     let kind = fields.required("kind", sink).and_then(|given| given.read_non_empty_text(sink))?.value;
+    let table = match kind {
+        "binary" => MCP_SERVER_FIELDS.for_kind(&[MCP_PROGRAM_FIELDS]),
+        "remote" => MCP_SERVER_FIELDS.for_kind(&[MCP_URL_FIELDS]),
+        _ => MCP_SERVER_FIELDS.for_kind(&[]).with_unread(MCP_OTHER_FIELDS),
+    };
+    fields.narrow("`server`", table, sink);
     let server = match kind {
         "binary" => {
             let path = fields.required("path", sink).and_then(|given| given.read_non_empty_text(sink));
@@ -237,21 +261,20 @@ pub(super) fn read_mcp_server(given: FieldValue<'_>, sink: &mut DiagnosticSink) 
             let headers = fields.optional("headers").map(|given| read_headers(given, sink)).unwrap_or_default();
             url.map(|url| McpServer::Url { url, headers })
         }
-        other => {
-            fields.allow_fields(&["package", "image", "args", "env"]);
-            Some(McpServer::Other(other.to_owned()))
-        }
+        other => Some(McpServer::Other(other.to_owned())),
     };
     fields.finish(sink);
     server
 }
+
+const MCP_CALL_FIELDS: &[&str] = &["tool_name", "tool", "argument_mapping", "result_extract"];
 
 /// Reads the tool of an MCP server, with the server's names for inputs that the tool names differently.
 pub(super) fn read_mcp_call(
     node: YamlNode<'_>,
     sink: &mut DiagnosticSink,
 ) -> Option<(McpCall, BTreeMap<String, String>)> {
-    let mut fields = FieldReader::from_node(node, "`metadata.mcp`", sink)?;
+    let fields = FieldReader::from_node(node, "`metadata.mcp`", MCP_CALL_FIELDS, sink)?;
     let name = fields.optional("tool_name");
     let name = name.or(fields.optional("tool")).and_then(|given| given.read_non_empty_text(sink));
     let mut renames = BTreeMap::new();
@@ -305,8 +328,13 @@ pub(super) fn read_implementations(given: FieldValue<'_>, sink: &mut DiagnosticS
     items.into_iter().filter_map(|item| read_implementation(item, sink)).collect()
 }
 
+const IMPLEMENTATION_FIELDS: &[&str] = &[
+    "tool", "version", "timeout_override_ms", "schema_narrowing", "mapping", "cost_override", "metadata",
+    "retry_override",
+];
+
 fn read_implementation(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<ImplementedTool> {
-    let mut fields = FieldReader::from_node(given.node, "an entry of `implements`", sink)?;
+    let mut fields = FieldReader::from_node(given.node, "an entry of `implements`", IMPLEMENTATION_FIELDS, sink)?;
     let tool = fields.required("tool", sink).and_then(|given| given.read_non_empty_text(sink));
     let version = fields.optional("version").and_then(|given| read_version_range(given, sink));
     let timeout = fields.optional("timeout_override_ms").and_then(|given| given.read_millis(1, sink));
@@ -342,6 +370,8 @@ fn read_implementation(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Opti
     })
 }
 
+const MAPPING_FIELDS: &[&str] = &["from", "transform"];
+
 /// Reads `mapping`. A text is the program's name for an input of the tool. A mapping names the input that a value of
 /// the program comes from, and perhaps a function that converts it.
 fn read_mapping(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> (BTreeMap<String, String>, Option<String>) {
@@ -357,7 +387,7 @@ fn read_mapping(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> (BTreeMap<S
             renames.extend(to.map(|to| (field.key.to_owned(), to)));
             continue;
         }
-        let Some(mut parts) = FieldReader::from_node(inner.node, "an entry of `mapping`", sink) else {
+        let Some(mut parts) = FieldReader::from_node(inner.node, "an entry of `mapping`", MAPPING_FIELDS, sink) else {
             continue;
         };
         let from = parts.required("from", sink).and_then(|given| given.read_non_empty_text(sink));
@@ -398,9 +428,11 @@ fn has_secret(text: &CallText) -> bool {
     text.iter().any(|piece| matches!(piece, CallTextPiece::Secret(_)))
 }
 
+const NARROWING_FIELDS: &[&str] = &["drop_inputs", "drop_outputs"];
+
 /// Reads the inputs that the driver does not take and the outputs that it does not return.
 fn read_dropped_fields(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> (Vec<String>, Vec<String>) {
-    let Some(mut fields) = FieldReader::from_node(given.node, "`schema_narrowing`", sink) else {
+    let Some(fields) = FieldReader::from_node(given.node, "`schema_narrowing`", NARROWING_FIELDS, sink) else {
         return Default::default();
     };
     let (inputs, outputs) = (fields.optional("drop_inputs"), fields.optional("drop_outputs"));

@@ -11,7 +11,7 @@ use crate::{
     catalog::Project,
     diagnostics::{Code, Diagnostic, DiagnosticSink, SourceFile},
     fields::{
-        DurationUnits, FieldReader, FieldValue,
+        DurationUnits, FieldNames, FieldReader, FieldTable, FieldValue,
         cron::{self, check_cron, note_unserved_trigger},
         workspace_path::check_path,
     },
@@ -51,6 +51,8 @@ pub fn check_routine(source: Arc<SourceFile>) -> Vec<Diagnostic> {
     sink.into_diagnostics().into_iter().filter(|said| said.severity != Severity::Note).collect()
 }
 
+const ROUTINE_FORM_FIELDS: &[&str] = &["ref", "file", "inline"];
+
 /// Reads a routine. A bare text is a file if it looks like a path, else a reference.
 fn read_routine(given: FieldValue<'_>, sink: &mut DiagnosticSink, project: &dyn Project) -> Option<WorkflowTrigger> {
     if given.node.raw_text().is_some() {
@@ -63,7 +65,7 @@ fn read_routine(given: FieldValue<'_>, sink: &mut DiagnosticSink, project: &dyn 
         let reference = if is_file { json!({"file": text}) } else { json!({"ref": text}) };
         return Some(WorkflowTrigger::Routine { reference });
     }
-    let mut fields = FieldReader::from_node(given.node, "a routine", sink)?;
+    let fields = FieldReader::from_node(given.node, "a routine", ROUTINE_FORM_FIELDS, sink)?;
     let forms = [fields.optional("ref"), fields.optional("file"), fields.optional("inline")];
     fields.finish(sink);
     let [reference, file, inline] = forms;
@@ -90,13 +92,18 @@ fn read_routine(given: FieldValue<'_>, sink: &mut DiagnosticSink, project: &dyn 
     }
 }
 
+const ROUTINE_FIELDS: &[&str] = &[
+    "schema", "id", "name", "description", "identity", "fires_events", "tags", "enabled", "metadata", "schedule",
+    "target", "retry", "on_failure", "history",
+];
+
 /// Reads an inline routine, or a file of its own, which must also have the fields in `needed`.
 fn read_inline_routine(
     given: FieldValue<'_>,
     needed: &[&'static str],
     sink: &mut DiagnosticSink,
 ) -> Option<WorkflowTrigger> {
-    let mut fields = FieldReader::from_node(given.node, "a routine", sink)?;
+    let mut fields = FieldReader::from_node(given.node, "a routine", ROUTINE_FIELDS, sink)?;
     for name in needed {
         fields.required(name, sink);
     }
@@ -110,7 +117,10 @@ fn read_inline_routine(
         fields.optional(name).into_iter().for_each(|given| check_texts(given, sink));
     }
     let enabled = fields.optional("enabled").and_then(|given| given.read_bool(sink));
-    fields.optional("metadata").and_then(|given| FieldReader::from_node(given.node, "`metadata`", sink));
+    if let Some(given) = fields.optional("metadata").filter(|given| given.node.fields().is_none()) {
+        let message = format!("`metadata` is a mapping of fields, found {}", given.node.describe());
+        sink.push(given.diagnose(Code::WrongType, message));
+    }
     let trigger = fields.required("schedule", sink).and_then(|given| read_schedule(given, sink));
     fields.optional("target").into_iter().for_each(|given| check_target(given, sink));
     fields.optional("retry").into_iter().for_each(|given| check_retry(given, sink));
@@ -144,19 +154,38 @@ const SHAPES: &[(&str, RoutineScheduleKind)] = &[
     ("event", RoutineScheduleKind::Event),
 ];
 const CATCHUP: &[(&str, ())] = &[("skip", ()), ("one", ()), ("all", ())];
-const OF_SHAPES: &[&str] =
-    &["cron", "timezone", "jitter_seconds", "catchup", "every", "from", "jitter", "rrule", "on", "filter"];
+
+const CRON_FIELDS: &[&str] = &["cron", "timezone", "jitter_seconds", "catchup"];
+const INTERVAL_FIELDS: &[&str] = &["every", "from", "jitter"];
+const CALENDAR_FIELDS: &[&str] = &["rrule", "timezone"];
+const EVENT_FIELDS: &[&str] = &["on", "filter"];
+const SCHEDULE_FIELDS: FieldTable =
+    FieldTable::closed(&["kind"]).with_more(&[CRON_FIELDS, INTERVAL_FIELDS, CALENDAR_FIELDS, EVENT_FIELDS]);
+
+impl RoutineScheduleKind {
+    fn fields(self) -> &'static [FieldNames] {
+        match self {
+            RoutineScheduleKind::Cron => &[CRON_FIELDS],
+            RoutineScheduleKind::Interval => &[INTERVAL_FIELDS],
+            RoutineScheduleKind::Calendar => &[CALENDAR_FIELDS],
+            RoutineScheduleKind::Manual => &[],
+            RoutineScheduleKind::Event => &[EVENT_FIELDS],
+        }
+    }
+}
 
 fn read_schedule(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<WorkflowTrigger> {
-    let mut fields = FieldReader::from_node(given.node, "`schedule`", sink)?;
+    let written = given.node.find_word("kind", SHAPES);
+    let table = written.map_or(SCHEDULE_FIELDS, |shape| SCHEDULE_FIELDS.for_kind(shape.fields()));
+    let mut fields = FieldReader::from_node(given.node, "`schedule`", table, sink)?;
     let kind = fields.required("kind", sink);
     let shape = kind.and_then(|given| given.read_one_of(SHAPES, sink)).map(|shape| shape.value);
     let trigger = match shape {
-        Some(shape) => read_schedule_kind(shape, &mut fields, sink),
-        None => {
-            fields.allow_fields(OF_SHAPES);
-            None
+        Some(shape) => {
+            fields.narrow("`schedule`", SCHEDULE_FIELDS.for_kind(shape.fields()), sink);
+            read_schedule_kind(shape, &mut fields, sink)
         }
+        None => None,
     };
     fields.finish(sink);
     if let Some(kind) = kind.filter(|_| shape.is_some_and(|shape| shape != RoutineScheduleKind::Manual)) {
@@ -215,9 +244,12 @@ fn read_interval(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Mil
     Some(length)
 }
 
+const TARGET_FIELDS: &[&str] = &["action", "workflow", "tool", "inputs"];
+const REFERENCE_FIELDS: &[&str] = &["ref", "file"];
+
 /// Checks the target of a routine: a workflow, a tool or an action, by a reference.
 fn check_target(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
-    let Some(mut fields) = FieldReader::from_node(given.node, "`target`", sink) else { return };
+    let Some(fields) = FieldReader::from_node(given.node, "`target`", TARGET_FIELDS, sink) else { return };
     let named = ["action", "workflow", "tool"].map(|name| fields.optional(name));
     let inputs = fields.optional("inputs");
     fields.finish(sink);
@@ -233,7 +265,7 @@ fn check_target(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     for reference in named {
         if reference.node.raw_text().is_some() {
             reference.read_non_empty_text(sink);
-        } else if let Some(mut fields) = FieldReader::from_node(reference.node, "a reference", sink) {
+        } else if let Some(fields) = FieldReader::from_node(reference.node, "a reference", REFERENCE_FIELDS, sink) {
             let (by_ref, by_file) = (fields.optional("ref"), fields.optional("file"));
             for given in [by_ref, by_file].into_iter().flatten() {
                 given.read_non_empty_text(sink);
@@ -243,8 +275,10 @@ fn check_target(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     }
 }
 
+const RETRY_FIELDS: &[&str] = &["max_attempts", "backoff", "initial_ms", "max_ms", "on"];
+
 fn check_retry(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
-    let Some(mut fields) = FieldReader::from_node(given.node, "`retry`", sink) else { return };
+    let Some(fields) = FieldReader::from_node(given.node, "`retry`", RETRY_FIELDS, sink) else { return };
     fields.optional("max_attempts").and_then(|given| given.read_whole_number(ROUTINE_ATTEMPTS, sink));
     let backoffs = &[("exponential", ()), ("linear", ()), ("fixed", ())];
     fields.optional("backoff").and_then(|given| given.read_one_of(backoffs, sink));
@@ -254,16 +288,20 @@ fn check_retry(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     fields.finish(sink);
 }
 
+const ON_FAILURE_FIELDS: &[&str] = &["notify", "create_work_item", "fire_event"];
+
 fn check_on_failure(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
-    let Some(mut fields) = FieldReader::from_node(given.node, "`on_failure`", sink) else { return };
+    let Some(fields) = FieldReader::from_node(given.node, "`on_failure`", ON_FAILURE_FIELDS, sink) else { return };
     fields.optional("notify").into_iter().for_each(|given| check_texts(given, sink));
     fields.optional("create_work_item");
     fields.optional("fire_event").and_then(|given| given.read_non_empty_text(sink));
     fields.finish(sink);
 }
 
+const HISTORY_FIELDS: &[&str] = &["retain_runs", "retain_failed"];
+
 fn check_history(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
-    let Some(mut fields) = FieldReader::from_node(given.node, "`history`", sink) else { return };
+    let Some(fields) = FieldReader::from_node(given.node, "`history`", HISTORY_FIELDS, sink) else { return };
     for name in ["retain_runs", "retain_failed"] {
         fields.optional(name).and_then(|given| given.read_whole_number(0..=u32::MAX, sink));
     }

@@ -16,22 +16,13 @@ use super::{
 };
 use crate::{
     diagnostics::{Code, Diagnostic, DiagnosticSink, SourceFile, shorten_text},
-    fields::{FieldReader, FieldValue},
+    fields::{FieldReader, FieldTable, FieldValue, ForeignKey},
     source::parse_front_matter,
 };
 
 /// Field names that could hold a value.
 const VALUES: &[&str] = &[
-    "value",
-    "values",
-    "plaintext",
-    "secret",
-    "password",
-    "passphrase",
-    "token",
-    "key",
-    "private_key",
-    "default",
+    "value", "values", "plaintext", "secret", "password", "passphrase", "token", "key", "private_key", "default",
     "data",
 ];
 const EXPOSURES: &[(&str, SecretExposure)] =
@@ -93,12 +84,14 @@ impl fmt::Display for SecretPrincipal {
     }
 }
 
+const SECRETS_FIELDS: FieldTable = FieldTable::closed(&["secrets"])
+    .with_unread(&["schema", "doctype", "name", "id", "description", "version", "tags", "metadata"]);
+
 /// Reads a SECRETS.md.
 pub fn read_secrets(source: Arc<SourceFile>) -> Result<Vec<SecretDeclaration>, Vec<Diagnostic>> {
     let mut sink = DiagnosticSink::new(source);
     let read = parse_front_matter(&mut sink).and_then(|tree| {
-        let mut fields = FieldReader::from_node(tree.root(), "a file of secrets", &mut sink)?;
-        fields.allow_fields(&["schema", "doctype", "name", "id", "description", "version", "tags", "metadata"]);
+        let mut fields = FieldReader::from_node(tree.root(), "a file of secrets", SECRETS_FIELDS, &mut sink)?;
         let list = fields.required("secrets", &mut sink);
         fields.finish(&mut sink);
         let mut seen = BTreeMap::new();
@@ -111,13 +104,17 @@ pub fn read_secrets(source: Arc<SourceFile>) -> Result<Vec<SecretDeclaration>, V
     }
 }
 
+const SECRET_FIELDS: FieldTable =
+    FieldTable::closed(&["slug", "name", "description", "kind", "backend", "access", "audit", "exposures"])
+        .with_unread(&["tags", "metadata"])
+        .with_explanations(explain_value);
+
 fn read_secret<'a>(
     given: FieldValue<'a>,
     seen: &mut BTreeMap<&'a str, ExprSpan>,
     sink: &mut DiagnosticSink,
 ) -> Option<SecretDeclaration> {
-    let mut fields = FieldReader::from_node(given.node, "a secret", sink)?;
-    refuse_values(&mut fields, sink);
+    let mut fields = FieldReader::from_node(given.node, "a secret", SECRET_FIELDS, sink)?;
     let name = fields.required("slug", sink).and_then(|given| read_slug(given, sink));
     if let Some((name, span)) = name
         && let Some(first) = seen.insert(name, span)
@@ -139,7 +136,6 @@ fn read_secret<'a>(
     let exposures = fields.optional("exposures").and_then(|given| given.read_list(sink)).unwrap_or_default();
     let exposures = exposures.into_iter().filter_map(|item| item.read_one_of(EXPOSURES, sink));
     let exposures = exposures.map(|exposure| exposure.value).collect();
-    fields.allow_fields(&["tags", "metadata"]);
     fields.finish(sink);
     let ((slug, span), description) = (name?, description.map(str::to_owned));
     Some(SecretDeclaration { slug: slug.to_owned(), span, description, reveal, exposures })
@@ -165,19 +161,20 @@ fn read_slug<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<(&'
 }
 
 /// Refuses fields that could hold a value, by their names. The message does not show the value.
-fn refuse_values(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
-    for name in VALUES {
-        if let Some(field) = fields.take_retired(name) {
-            let message = format!("a secret has no `{name}`: its value is never in a file that describes it");
-            let diagnostic = Diagnostic::new(Code::RemovedField, field.value.source(), field.key_span, message);
-            let hint = "remove it, rotate the secret if others have seen it, and configure its source in `[secrets]` of skein.toml";
-            sink.push(diagnostic.with_hint(hint));
-        }
-    }
+fn explain_value(name: &str) -> Option<ForeignKey> {
+    let hint =
+        "remove it, rotate the secret if others have seen it, and configure its source in `[secrets]` of skein.toml";
+    VALUES.contains(&name).then(|| ForeignKey::Refused {
+        code: Code::RemovedField,
+        message: format!("a secret has no `{name}`: its value is never in a file that describes it"),
+        hint: hint.to_owned(),
+    })
 }
 
+const ACCESS_FIELDS: &[&str] = &["reveal", "bind", "rotate"];
+
 fn read_access(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Vec<SecretPrincipal>> {
-    let mut fields = FieldReader::from_node(given.node, "`access`", sink)?;
+    let fields = FieldReader::from_node(given.node, "`access`", ACCESS_FIELDS, sink)?;
     let [reveal, bind, rotate] = ["reveal", "bind", "rotate"].map(|name| fields.optional(name));
     fields.finish(sink);
     for given in [bind, rotate].into_iter().flatten() {
@@ -189,10 +186,12 @@ fn read_access(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Vec<S
 /// Makes a principal from its name.
 type PrincipalConstructor = fn(String) -> SecretPrincipal;
 
+const PRINCIPAL_FIELDS: &[&str] = &["role", "userId", "tool", "workflow", "cap"];
+
 fn read_principals(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<SecretPrincipal> {
     let mut found = Vec::new();
     for item in given.read_list(sink).unwrap_or_default() {
-        let Some(mut fields) = FieldReader::from_node(item.node, "an entry of `access`", sink) else {
+        let Some(fields) = FieldReader::from_node(item.node, "an entry of `access`", PRINCIPAL_FIELDS, sink) else {
             continue;
         };
         let makes: [(&'static str, PrincipalConstructor); 5] = [
@@ -216,10 +215,13 @@ fn read_principals(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<Secr
     found
 }
 
+const AUDIT_FIELDS: FieldTable = FieldTable::closed(&["pii"]).with_unread(&["retention", "classification"]);
+
 fn check_audit(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
-    let Some(mut fields) = FieldReader::from_node(given.node, "`audit`", sink) else { return };
+    let Some(fields) = FieldReader::from_node(given.node, "`audit`", AUDIT_FIELDS, sink) else {
+        return;
+    };
     fields.optional("pii").and_then(|given| given.read_bool(sink));
-    fields.allow_fields(&["retention", "classification"]);
     fields.finish(sink);
 }
 

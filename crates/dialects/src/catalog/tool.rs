@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     diagnostics::{Code, Diagnostic, DiagnosticSink, SourceFile, shorten_text},
-    fields::{FieldReader, FieldValue},
+    fields::{FieldReader, FieldTable, FieldValue, ForeignKey},
     source::parse_front_matter,
 };
 
@@ -51,11 +51,18 @@ pub struct Aip15Tool {
     pub secrets: Vec<String>,
 }
 
+const TOOL_FIELDS: FieldTable = FieldTable::closed(&[
+    "name", "id", "description", "version", "inputs", "outputs", "idempotent", "mutates", "approval", "timeout_ms",
+    "retry", "default_implementation", "risk_level", "implements", "cost_class", "driver_constraints", "requires",
+])
+.with_unread(&["tags", "examples", "metadata", "contextSchema"])
+.with_explanations(explain_body);
+
 /// Reads a TOOL.md. The project provides the action that it implements.
 pub fn read_tool(source: Arc<SourceFile>, project: &dyn Project) -> Result<Aip15Tool, Vec<Diagnostic>> {
     let mut sink = DiagnosticSink::new(source);
     let read = parse_front_matter(&mut sink).and_then(|tree| {
-        let fields = FieldReader::from_node(tree.root(), "a tool", &mut sink)?;
+        let fields = FieldReader::from_node(tree.root(), "a tool", TOOL_FIELDS, &mut sink)?;
         Aip15Tool::read(fields, project, &mut sink)
     });
     match read {
@@ -92,8 +99,6 @@ impl Aip15Tool {
         let (forbid, require_kind) =
             fields.optional("driver_constraints").map(|given| read_driver_constraints(given, sink)).unwrap_or_default();
         let secrets = fields.optional("requires").map(|given| read_requires(given, sink)).unwrap_or_default();
-        fields.allow_fields(&["tags", "examples", "metadata", "contextSchema"]);
-        refuse_bodies(&mut fields, sink);
         let mut tool = Some(Aip15Tool {
             id: id.unwrap_or_default().to_owned(),
             version: version.unwrap_or_default().to_owned(),
@@ -280,17 +285,24 @@ fn refuse_auto_approval(fields: &FieldReader<'_>, approval: Option<FieldValue<'_
     sink.push(diagnostic.with_hint("write `approval: on-mutate` or `approval: always`"));
 }
 
+const REQUIRES_FIELDS: FieldTable =
+    FieldTable::open(&["secrets"]).with_unread(&["network", "tools", "fs", "fs.read", "fs.write", "env"]);
+
 /// Reads the requirements on the host. Returns the secrets, which the tool receives.
 fn read_requires(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<String> {
-    let Some(mut fields) = FieldReader::from_node(given.node, "`requires`", sink) else { return Vec::new() };
+    let Some(fields) = FieldReader::from_node(given.node, "`requires`", REQUIRES_FIELDS, sink) else {
+        return Vec::new();
+    };
     let secrets = fields.optional("secrets").map(|given| read_required_secrets(given, sink)).unwrap_or_default();
-    fields.allow_fields(&["network", "tools", "fs", "fs.read", "fs.write", "env"]);
-    fields.finish_open(sink);
+    fields.finish(sink);
     secrets
 }
 
+const DRIVER_CONSTRAINTS_FIELDS: &[&str] = &["forbid", "require_kind"];
+
 fn read_driver_constraints(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> (Vec<String>, Vec<DriverKind>) {
-    let Some(mut fields) = FieldReader::from_node(given.node, "`driver_constraints`", sink) else {
+    let Some(fields) = FieldReader::from_node(given.node, "`driver_constraints`", DRIVER_CONSTRAINTS_FIELDS, sink)
+    else {
         return Default::default();
     };
     let (forbid, kinds) = (fields.optional("forbid"), fields.optional("require_kind"));
@@ -306,15 +318,13 @@ pub(crate) fn read_texts(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Ve
     items.into_iter().filter_map(|item| item.read_text(sink)).map(|text| text.value.to_owned()).collect()
 }
 
-/// Refuses fields of the body, which a tool file contained in older versions.
-fn refuse_bodies(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
-    for name in ["code", "run", "runner", "secrets", "network", "entry"] {
-        if let Some(field) = fields.take_retired(name) {
-            let message = format!("`{name}` is no longer a field of a tool");
-            let diagnostic = Diagnostic::new(Code::RemovedField, field.value.source(), field.key_span, message);
-            sink.push(diagnostic.with_hint("write a DRIVER.md that runs the program"));
-        }
-    }
+/// Explains fields of the body, which a tool file contained in older versions.
+fn explain_body(name: &str) -> Option<ForeignKey> {
+    ["code", "run", "runner", "secrets", "network", "entry"].contains(&name).then(|| ForeignKey::Refused {
+        code: Code::RemovedField,
+        message: format!("`{name}` is no longer a field of a tool"),
+        hint: "write a DRIVER.md that runs the program".to_owned(),
+    })
 }
 
 #[cfg(test)]

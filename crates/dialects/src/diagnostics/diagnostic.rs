@@ -152,14 +152,6 @@ pub(crate) fn shorten_text(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// An unknown field that is probably a misspelling of another.
-#[derive(Debug)]
-pub(crate) struct MisspeltField {
-    pub refused: Diagnostic,
-    pub key: ExprSpan,
-    pub meant: &'static str,
-}
-
 /// The maximum number of diagnostics of one code that are kept. The others are only counted.
 const KEPT: usize = 50;
 
@@ -174,7 +166,6 @@ pub struct DiagnosticSink {
     /// The places of the diagnostics so far, by the address of the source.
     places: BTreeSet<(Code, usize, ExprSpan)>,
     errors: bool,
-    pub(crate) misspelt: Vec<MisspeltField>,
 }
 
 impl DiagnosticSink {
@@ -186,7 +177,6 @@ impl DiagnosticSink {
             unkept: BTreeMap::new(),
             places: BTreeSet::new(),
             errors: false,
-            misspelt: Vec::new(),
         }
     }
 
@@ -203,13 +193,6 @@ impl DiagnosticSink {
         match *count <= KEPT {
             true => self.kept.push(diagnostic),
             false => self.count_omitted(diagnostic.code, 1),
-        }
-    }
-
-    /// Records that a field of the source itself is refused, and the field that was probably meant.
-    pub(crate) fn record_misspelling(&mut self, key: ExprSpan, meant: &'static str, refused: &Diagnostic) {
-        if refused.is_error() && Arc::ptr_eq(&refused.primary_label().source, &self.source) {
-            self.misspelt.push(MisspeltField { refused: refused.clone(), key, meant });
         }
     }
 

@@ -7,6 +7,6 @@ pub mod render;
 mod source_file;
 
 pub use code::Code;
+pub(crate) use diagnostic::shorten_text;
 pub use diagnostic::{Diagnostic, DiagnosticLabel, DiagnosticSink, SuggestedFix};
-pub(crate) use diagnostic::{MisspeltField, shorten_text};
 pub use source_file::{SourceFile, SourcePosition};

@@ -18,15 +18,23 @@ use skein_core::{
 
 use crate::{
     diagnostics::{Code, Diagnostic, DiagnosticSink},
-    fields::{DurationUnits, FieldReader, FieldValue, workspace_path::check_path},
+    fields::{DurationUnits, FieldReader, FieldTable, FieldValue, workspace_path::check_path},
 };
 
-/// The place of a block, which determines its fields.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ExtensionLevel {
-    Workflow,
-    Step,
-}
+/// The fields of every block.
+const BLOCK_FIELDS: &[&str] = &[
+    "budget", "quota", "workspace", "on_interrupted", "network", "idle_timeout", "start_timeout", "protect",
+    "unprotect", "agents", "test_commands",
+];
+
+/// The fields that only the block of a step has.
+pub const STEP_ONLY_FIELDS: &[&str] = &["secrets", "evidence", "cache"];
+
+/// The block of a workflow. Formats add `allow_cycles` or `compensate_failed_step`, and fields that they read themselves.
+pub const WORKFLOW_BLOCK_FIELDS: FieldTable = FieldTable::closed(BLOCK_FIELDS);
+
+/// The block of a step. Formats add `gate`, `quorum` or `on_error`, and fields that they read themselves.
+pub const STEP_BLOCK_FIELDS: FieldTable = FieldTable::closed(BLOCK_FIELDS).with_more(&[STEP_ONLY_FIELDS]);
 
 /// A block as it was read.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -60,8 +68,8 @@ pub struct ExtensionBlock {
 pub struct StepExtensionBlock(Option<Box<ExtensionBlock>>);
 
 impl StepExtensionBlock {
-    pub fn read(given: Option<FieldValue<'_>>, extra: ExtraFields, sink: &mut DiagnosticSink) -> StepExtensionBlock {
-        StepExtensionBlock(given.map(|given| Box::new(ExtensionBlock::read(given, ExtensionLevel::Step, extra, sink))))
+    pub fn read(given: Option<FieldValue<'_>>, table: FieldTable, sink: &mut DiagnosticSink) -> StepExtensionBlock {
+        StepExtensionBlock(given.map(|given| Box::new(ExtensionBlock::read(given, table, sink))))
     }
 
     pub fn gate(&self) -> Option<bool> {
@@ -81,18 +89,6 @@ impl StepExtensionBlock {
     }
 }
 
-/// The fields that only some formats have.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ExtraFields {
-    pub allow_cycles: bool,
-    pub gate: bool,
-    pub compensate_failed_step: bool,
-    pub on_error: bool,
-    pub quorum: bool,
-    /// Fields that the format reads by itself.
-    pub own: &'static [&'static str],
-}
-
 const ON_INTERRUPTED: &[(&str, OnInterrupted)] = &[
     ("rerun", OnInterrupted::Rerun),
     ("resume", OnInterrupted::Resume),
@@ -110,29 +106,25 @@ const ON_ERROR: &[(&str, EachErrorPolicy)] = &[
 const MODES: &[(&str, BudgetMode)] =
     &[("warn", BudgetMode::Warn), ("pause", BudgetMode::Pause), ("stop", BudgetMode::Stop)];
 
+const WORKSPACE_FIELDS: &[&str] = &["isolation", "on_retry", "merge", "conflict"];
+
 impl ExtensionBlock {
     /// Reads a block. Invalid parts are reported and left out.
-    pub fn read(
-        given: FieldValue<'_>,
-        level: ExtensionLevel,
-        extra: ExtraFields,
-        sink: &mut DiagnosticSink,
-    ) -> ExtensionBlock {
+    pub fn read(given: FieldValue<'_>, table: FieldTable, sink: &mut DiagnosticSink) -> ExtensionBlock {
         let mut block = ExtensionBlock::default();
         // AIP-15 has its own place for extensions.
         let what = if given.name == "skein" { "`metadata.skein`" } else { "an `x-skein` block" };
-        let Some(mut fields) = FieldReader::from_node(given.node, what, sink) else { return block };
-        block.read_common(&mut fields, sink);
-        if level == ExtensionLevel::Step {
-            block.read_step_fields(&mut fields, sink);
+        let Some(fields) = FieldReader::from_node(given.node, what, table, sink) else { return block };
+        block.read_common(&fields, sink);
+        if fields.allows("secrets") {
+            block.read_step_fields(&fields, sink);
         }
-        block.read_extra(&mut fields, extra, sink);
-        fields.allow_fields(extra.own);
+        block.read_format_fields(&fields, sink);
         fields.finish(sink);
         block
     }
 
-    fn read_common(&mut self, fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
+    fn read_common(&mut self, fields: &FieldReader<'_>, sink: &mut DiagnosticSink) {
         self.budget = fields.optional("budget").and_then(|given| read_budget(given, sink));
         self.quota_waits = fields
             .optional("quota")
@@ -163,7 +155,7 @@ impl ExtensionBlock {
         }
     }
 
-    fn read_step_fields(&mut self, fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
+    fn read_step_fields(&mut self, fields: &FieldReader<'_>, sink: &mut DiagnosticSink) {
         let secrets = fields.optional("secrets").map(|given| read_texts(given, sink)).unwrap_or_default();
         // Environment variables have no dashes, so this is the slug of the secret.
         let named = |name: String| if name.contains('-') { to_variable_name(&name) } else { name };
@@ -180,27 +172,22 @@ impl ExtensionBlock {
         }
     }
 
-    fn read_extra(&mut self, fields: &mut FieldReader<'_>, extra: ExtraFields, sink: &mut DiagnosticSink) {
-        let mut flag = |wanted: bool, name: &'static str, sink: &mut DiagnosticSink| {
-            let given = if wanted { fields.optional(name) } else { None };
-            given.and_then(|given| given.read_bool(sink)).map(|flag| flag.value)
-        };
-        self.allow_cycles = flag(extra.allow_cycles, "allow_cycles", sink).unwrap_or_default();
-        self.gate = flag(extra.gate, "gate", sink);
-        self.compensate_failed_step =
-            flag(extra.compensate_failed_step, "compensate_failed_step", sink).unwrap_or_default();
-        if extra.quorum {
-            let quorum = fields.optional("quorum").and_then(|given| given.read_whole_number(1..=limits::QUORUM, sink));
-            self.quorum = quorum.map(|quorum| quorum.value);
-        }
-        if extra.on_error {
-            let given = fields.optional("on_error");
-            self.on_error = given.and_then(|given| given.read_one_of(ON_ERROR, sink)).map(|word| word.value);
-        }
+    /// Reads the fields that only some formats have.
+    fn read_format_fields(&mut self, fields: &FieldReader<'_>, sink: &mut DiagnosticSink) {
+        let find = |name| if fields.allows(name) { fields.optional(name) } else { None };
+        let flag = |name, sink: &mut _| Some(find(name)?.read_bool(sink)?.value);
+        self.allow_cycles = flag("allow_cycles", sink).unwrap_or_default();
+        self.gate = flag("gate", sink);
+        self.compensate_failed_step = flag("compensate_failed_step", sink).unwrap_or_default();
+        let quorum = find("quorum").and_then(|given| given.read_whole_number(1..=limits::QUORUM, sink));
+        self.quorum = quorum.map(|quorum| quorum.value);
+        self.on_error = find("on_error").and_then(|given| given.read_one_of(ON_ERROR, sink)).map(|word| word.value);
     }
 
     fn read_workspace(&mut self, given: FieldValue<'_>, sink: &mut DiagnosticSink) {
-        let Some(mut fields) = FieldReader::from_node(given.node, "`workspace`", sink) else { return };
+        let Some(fields) = FieldReader::from_node(given.node, "`workspace`", WORKSPACE_FIELDS, sink) else {
+            return;
+        };
         let isolation = fields.optional("isolation");
         self.worktree = isolation
             .and_then(|given| given.read_one_of(&[("shared", false), ("worktree", true)], sink))
@@ -322,8 +309,10 @@ fn spends_more(now: Option<&Budget>, then: Option<&Budget>) -> bool {
     }
 }
 
+const BUDGET_FIELDS: &[&str] = &["usd", "tokens", "mode"];
+
 fn read_budget(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Budget> {
-    let mut fields = FieldReader::from_node(given.node, "a budget", sink)?;
+    let mut fields = FieldReader::from_node(given.node, "a budget", BUDGET_FIELDS, sink)?;
     let usd = fields.optional("usd").and_then(|given| read_usd(given, sink));
     let tokens = fields.optional("tokens").and_then(|given| given.read_whole_number(1..=u32::MAX, sink));
     let mode = fields.required("mode", sink).and_then(|given| given.read_one_of(MODES, sink));
@@ -377,8 +366,10 @@ fn read_evidence(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<Eviden
     proofs.into_iter().filter_map(|proof| read_proof(proof, sink)).collect()
 }
 
+const PROOF_FIELDS: &[&str] = &["command", "file", "changed", "schema", "of"];
+
 fn read_proof(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Evidence> {
-    let mut fields = FieldReader::from_node(given.node, "a proof", sink)?;
+    let fields = FieldReader::from_node(given.node, "a proof", PROOF_FIELDS, sink)?;
     let command = fields.optional("command").map(|given| Evidence::Command(read_arguments(given, sink)));
     let mut path = |name: &'static str| -> Option<String> {
         let given = fields.optional(name)?;

@@ -5,4 +5,6 @@ pub(crate) mod checks;
 pub(crate) mod conflict_resolver;
 pub(crate) mod workspace_overlap;
 
-pub(crate) use block::{ExtensionBlock, ExtensionLevel, ExtraFields, StepExtensionBlock};
+pub(crate) use block::{
+    ExtensionBlock, STEP_BLOCK_FIELDS, STEP_ONLY_FIELDS, StepExtensionBlock, WORKFLOW_BLOCK_FIELDS,
+};

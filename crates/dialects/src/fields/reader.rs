@@ -1,7 +1,7 @@
 //! Reads fields, with the same diagnostics for every format.
 //!
-//! Owns the diagnostics about fields that are missing, unknown, mistyped or out of range. Does not know the fields of a
-//! format.
+//! Owns the diagnostics about fields that are missing, unknown, mistyped or out of range. Each reader passes the table of
+//! its fields, a constant beside it whose name ends with `FIELDS`.
 
 use std::{fmt, ops::RangeInclusive};
 
@@ -33,7 +33,82 @@ impl<T> Spanned<T> {
 /// Steps that are read but not lowered yet. Each is boxed, so that lowering one frees its memory for the result.
 pub type UnloweredSteps<T> = Vec<Box<T>>;
 
-/// The fields of one mapping, taken one by one. Those that remain at the end are unknown.
+/// Names of fields.
+pub type FieldNames = &'static [&'static str];
+
+/// The fields that a mapping may have, and the treatment of other keys.
+#[derive(Debug, Clone, Copy)]
+pub struct FieldTable {
+    fields: FieldNames,
+    /// Further fields, such as those of a kind of step.
+    more: &'static [FieldNames],
+    /// Fields that are accepted but not taken from the reader.
+    unread: FieldNames,
+    /// True if the format is open to additional fields.
+    is_open: bool,
+    explain: fn(&str) -> Option<ForeignKey>,
+}
+
+/// The meaning of a key that is not a field of its mapping and not a misspelling.
+#[derive(Debug)]
+pub enum ForeignKey {
+    /// A field of another mapping, with a hint.
+    Elsewhere(String),
+    /// A field with a diagnostic of its own, such as one of older versions.
+    Refused { code: Code, message: String, hint: String },
+}
+
+impl FieldTable {
+    /// The fields of a mapping that has no others.
+    pub const fn closed(fields: FieldNames) -> FieldTable {
+        FieldTable { fields, more: &[], unread: &[], is_open: false, explain: |_| None }
+    }
+
+    /// The fields of a mapping that may have others, which are ignored with a warning. A key that is probably a
+    /// misspelling of a missing required field is refused.
+    pub const fn open(fields: FieldNames) -> FieldTable {
+        FieldTable { is_open: true, ..FieldTable::closed(fields) }
+    }
+
+    #[must_use]
+    pub const fn with_more(self, more: &'static [FieldNames]) -> FieldTable {
+        FieldTable { more, ..self }
+    }
+
+    #[must_use]
+    pub const fn with_unread(self, unread: FieldNames) -> FieldTable {
+        FieldTable { unread, ..self }
+    }
+
+    /// Limits the further fields to those of a kind.
+    #[must_use]
+    pub const fn for_kind(self, more: &'static [FieldNames]) -> FieldTable {
+        FieldTable { more, unread: &[], ..self }
+    }
+
+    #[must_use]
+    pub const fn with_explanations(self, explain: fn(&str) -> Option<ForeignKey>) -> FieldTable {
+        FieldTable { explain, ..self }
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        let is_in = |names: &FieldNames| names.contains(&name);
+        is_in(&self.fields) || self.more.iter().any(is_in) || is_in(&self.unread)
+    }
+
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        let lists = std::iter::once(&self.fields).chain(self.more).flat_map(|names| names.iter());
+        lists.chain(self.unread).copied()
+    }
+}
+
+impl From<FieldNames> for FieldTable {
+    fn from(fields: FieldNames) -> FieldTable {
+        FieldTable::closed(fields)
+    }
+}
+
+/// The fields of one mapping. Its misspelt keys are known from the start, and read as the fields that were meant.
 #[derive(Debug)]
 pub struct FieldReader<'a> {
     /// The name of the mapping with its article, such as `a step`.
@@ -41,17 +116,24 @@ pub struct FieldReader<'a> {
     node: YamlNode<'a>,
     /// The place of diagnostics about missing fields. None: the start of the mapping.
     head: Option<ExprSpan>,
-    requested: Vec<&'static str>,
-    /// The indexes of the fields that were found, as bits; only the first 64.
-    found: u64,
-    /// Required fields that are absent. They are reported at the end, because they may only be misspelt.
+    table: FieldTable,
+    /// Fields that are not in the table and not read as others.
+    unknown: Vec<UnknownField<'a>>,
+    /// Required fields that are absent. They are reported together at the end, because they share one place.
     missing: Vec<&'static str>,
-    /// Fields of older versions, which have diagnostics of their own.
-    retired: Vec<&'static str>,
+    #[cfg(debug_assertions)]
+    requested: std::cell::RefCell<Vec<&'static str>>,
 }
 
-/// The usual maximum number of requested fields.
-const USUAL_FIELDS: usize = 24;
+/// A field that is not in the table of its mapping.
+#[derive(Debug)]
+struct UnknownField<'a> {
+    /// The index in the mapping.
+    place: usize,
+    field: YamlField<'a>,
+    /// The field that was probably meant.
+    meant: Option<&'static str>,
+}
 
 /// The value of one field.
 #[derive(Debug, Clone, Copy)]
@@ -64,31 +146,90 @@ pub struct FieldValue<'a> {
 
 impl<'a> FieldReader<'a> {
     /// Opens a mapping. Reports a node of another type and returns None.
-    pub fn from_node(node: YamlNode<'a>, subject: &'static str, sink: &mut DiagnosticSink) -> Option<FieldReader<'a>> {
-        if node.fields().is_none() {
-            let message = format!("{subject} is a mapping of fields, found {}", node.describe());
-            sink.push(Diagnostic::new(Code::WrongType, node.source(), node.first_line_span(), message));
-            return None;
-        }
-        Some(FieldReader {
-            subject,
-            node,
-            head: None,
-            requested: Vec::with_capacity(USUAL_FIELDS),
-            found: 0,
-            missing: Vec::new(),
-            retired: Vec::new(),
-        })
+    pub fn from_node(
+        node: YamlNode<'a>,
+        subject: &'static str,
+        table: impl Into<FieldTable>,
+        sink: &mut DiagnosticSink,
+    ) -> Option<FieldReader<'a>> {
+        FieldReader::open(node, subject, None, table.into(), sink)
     }
 
     /// Opens the mapping of a field. Missing fields are reported at its key.
     pub fn from_field(
         field: YamlField<'a>,
         subject: &'static str,
+        table: impl Into<FieldTable>,
         sink: &mut DiagnosticSink,
     ) -> Option<FieldReader<'a>> {
-        FieldReader::from_node(field.value, subject, sink)
-            .map(|fields| FieldReader { head: Some(field.key_span), ..fields })
+        FieldReader::open(field.value, subject, Some(field.key_span), table.into(), sink)
+    }
+
+    fn open(
+        node: YamlNode<'a>,
+        subject: &'static str,
+        head: Option<ExprSpan>,
+        table: FieldTable,
+        sink: &mut DiagnosticSink,
+    ) -> Option<FieldReader<'a>> {
+        let Some(fields) = node.fields() else {
+            let message = format!("{subject} is a mapping of fields, found {}", node.describe());
+            sink.push(Diagnostic::new(Code::WrongType, node.source(), node.first_line_span(), message));
+            return None;
+        };
+        let unknown = fields.enumerate().filter(|(_, field)| !table.contains(field.key));
+        let unknown = unknown.map(|(place, field)| UnknownField { place, field, meant: None });
+        let mut reader = FieldReader {
+            subject,
+            node,
+            head,
+            table,
+            unknown: unknown.collect(),
+            missing: Vec::new(),
+            #[cfg(debug_assertions)]
+            requested: Default::default(),
+        };
+        if !reader.unknown.is_empty() {
+            reader.correct_unknown(sink);
+        }
+        Some(reader)
+    }
+
+    /// Limits the table to the fields of a kind, once the kind is known.
+    pub fn narrow(&mut self, subject: &'static str, table: FieldTable, sink: &mut DiagnosticSink) {
+        (self.subject, self.table) = (subject, table);
+        let unknown = &mut self.unknown;
+        for (place, field) in self.node.fields().into_iter().flatten().enumerate() {
+            if !table.contains(field.key) && unknown.iter().all(|known| known.place != place) {
+                unknown.push(UnknownField { place, field, meant: None });
+            }
+        }
+        self.correct_unknown(sink);
+    }
+
+    /// Finds the fields that unknown keys were meant as. In a closed mapping, they are reported and read as those fields.
+    fn correct_unknown(&mut self, sink: &mut DiagnosticSink) {
+        let (node, table) = (self.node, self.table);
+        let absent = || table.names().filter(|name| node.field(name).is_none());
+        let mut unknown = std::mem::take(&mut self.unknown);
+        for UnknownField { field, meant, .. } in unknown.iter_mut().take(SUGGESTIONS) {
+            let known = !sink.is_full(Code::UnknownField) && (table.explain)(field.key).is_none();
+            *meant = if known { find_closest_name(field.key, absent()) } else { None };
+        }
+        unknown.retain(|unknown| match unknown.meant {
+            Some(meant) if !table.is_open => {
+                self.correct_key(unknown, meant, sink);
+                false
+            }
+            _ => true,
+        });
+        self.unknown = unknown;
+    }
+
+    /// Reports a misspelt key, and reads it as the field that was probably meant.
+    fn correct_key(&self, unknown: &UnknownField<'a>, meant: &'static str, sink: &mut DiagnosticSink) {
+        sink.push(self.diagnose_unknown(unknown, Code::UnknownField));
+        self.node.correct_key(unknown.place, meant);
     }
 
     pub fn node(&self) -> YamlNode<'a> {
@@ -100,103 +241,101 @@ impl<'a> FieldReader<'a> {
         self.head.unwrap_or_else(|| self.node.first_line_span())
     }
 
+    /// True if the table has this field.
+    pub fn allows(&self, name: &str) -> bool {
+        self.table.contains(name)
+    }
+
+    /// Returns the fields that are not in the table and not misspelt.
+    pub fn unknown_fields(&self) -> impl Iterator<Item = YamlField<'a>> {
+        self.unknown.iter().map(|unknown| unknown.field)
+    }
+
     /// Reads an optional field. One without a value counts as absent.
-    pub fn optional(&mut self, name: &'static str) -> Option<FieldValue<'a>> {
-        self.requested.push(name);
-        let (place, field) = self.node.find_field(name)?;
-        self.found |= u32::try_from(place).ok().and_then(|place| 1u64.checked_shl(place)).unwrap_or(0);
+    pub fn optional(&self, name: &'static str) -> Option<FieldValue<'a>> {
+        let field = self.field(name)?;
         (!field.value.is_null()).then_some(FieldValue::new(name, field.value))
     }
 
     pub fn required(&mut self, name: &'static str, sink: &mut DiagnosticSink) -> Option<FieldValue<'a>> {
-        let given = self.optional(name);
-        if given.is_none() {
-            match self.node.field(name) {
-                Some(field) => {
-                    let message = format!("`{name}` has no value");
-                    sink.push(Diagnostic::new(Code::NoValue, field.value.source(), field.key_span, message));
-                }
-                None => self.missing.push(name),
-            }
+        let Some(field) = self.field(name).or_else(|| self.correct_required(name, sink)) else {
+            self.missing.push(name);
+            return None;
+        };
+        if field.value.is_null() {
+            let message = format!("`{name}` has no value");
+            sink.push(Diagnostic::new(Code::NoValue, field.value.source(), field.key_span, message));
+            return None;
         }
-        given
+        Some(FieldValue::new(name, field.value))
     }
 
-    /// Accepts fields that are not read.
-    pub fn allow_fields(&mut self, names: &[&'static str]) {
-        self.requested.extend(names);
-    }
-
-    /// Returns a field with the place of its key.
-    pub fn field(&self, name: &str) -> Option<YamlField<'a>> {
+    /// Reads a misspelt key of an open mapping as the required field that was probably meant.
+    fn correct_required(&mut self, name: &'static str, sink: &mut DiagnosticSink) -> Option<YamlField<'a>> {
+        let place = self.unknown.iter().position(|unknown| unknown.meant == Some(name))?;
+        let unknown = self.unknown.remove(place);
+        self.correct_key(&unknown, name, sink);
         self.node.field(name)
     }
 
-    /// True if a field of this name has been requested.
-    pub fn was_requested(&self, name: &str) -> bool {
-        self.requested.contains(&name)
+    /// Returns a field with the place of its key.
+    pub fn field(&self, name: &'static str) -> Option<YamlField<'a>> {
+        #[cfg(debug_assertions)]
+        {
+            assert!(self.allows(name), "`{name}` is not in the table of {}", self.subject);
+            self.requested.borrow_mut().push(name);
+        }
+        self.node.field(name)
     }
 
-    /// Returns a field of older versions. Its name never appears in suggestions.
-    pub fn take_retired(&mut self, name: &'static str) -> Option<YamlField<'a>> {
-        self.retired.push(name);
-        self.field(name)
-    }
-
-    /// Refuses every field that was not requested.
-    pub fn finish(self, sink: &mut DiagnosticSink) {
-        self.report_unknown(sink, Code::UnknownField, |_| None);
-    }
-
-    /// Refuses every field that was not requested. `elsewhere` returns a hint for fields that belong to another
-    /// mapping.
-    pub fn finish_with(self, sink: &mut DiagnosticSink, elsewhere: impl Fn(&str) -> Option<String>) {
-        self.report_unknown(sink, Code::UnknownField, elsewhere);
-    }
-
-    /// Warns of every field that was not requested: the format is open to additional fields. Refuses one that is
-    /// probably a misspelling of a missing field.
-    pub fn finish_open(self, sink: &mut DiagnosticSink) {
-        self.report_unknown(sink, Code::IgnoredField, |_| None);
-    }
-
-    fn report_unknown(mut self, sink: &mut DiagnosticSink, code: Code, elsewhere: impl Fn(&str) -> Option<String>) {
-        let fields = self.node.fields().filter(|fields| self.found.count_ones() as usize != fields.len());
-        for field in fields.into_iter().flatten() {
-            if self.requested.contains(&field.key) || self.retired.contains(&field.key) {
-                continue;
-            }
+    /// Reports unknown fields that have not been reported yet, and required fields that are missing.
+    pub fn finish(mut self, sink: &mut DiagnosticSink) {
+        for unknown in std::mem::take(&mut self.unknown) {
             // A merge key has been refused; fields that it would have provided are not missing.
-            if field.value.source().slice(field.key_span) == "<<" {
+            if unknown.field.value.source().slice(unknown.field.key_span) == "<<" {
                 self.missing.clear();
                 continue;
             }
-            let near = || find_closest_name(field.key, self.requested.iter().copied());
-            let near = if sink.is_full(code) { None } else { near() };
-            let near = near.filter(|near| self.node.get(near).is_none());
-            let missing = near.and_then(|near| self.missing.iter().position(|name| *name == near));
-            let code = if missing.is_some() { Code::UnknownField } else { code };
-            let message = format!("{} has no field `{}`", self.subject, shorten_text(field.key));
-            let diagnostic = Diagnostic::new(code, field.value.source(), field.key_span, message);
-            let diagnostic = match (elsewhere(field.key), near) {
-                (Some(hint), _) => diagnostic.with_hint(hint),
-                (None, Some(near)) => {
-                    missing.map(|at| self.missing.remove(at));
-                    let refused = diagnostic.with_suggestion(field.key_span, near);
-                    sink.record_misspelling(field.key_span, near, &refused);
-                    refused
-                }
-                (None, None) => diagnostic.with_hint(format!("its fields are {}", quote_names(&self.requested))),
-            };
-            sink.push(diagnostic);
+            let code = if self.table.is_open { Code::IgnoredField } else { Code::UnknownField };
+            sink.push(self.diagnose_unknown(&unknown, code));
         }
-        // One diagnostic for all, because they share one place.
         if !self.missing.is_empty() {
             let message = format!("{} needs {}", self.subject, join_names(&self.missing));
             sink.push(Diagnostic::new(Code::MissingField, self.node.source(), self.head_span(), message));
         }
+        #[cfg(debug_assertions)]
+        self.check_all_requested(sink);
+    }
+
+    /// Checks that every field of the table was requested, unless an error has ended the reading of a part.
+    #[cfg(debug_assertions)]
+    fn check_all_requested(&self, sink: &DiagnosticSink) {
+        let requested = self.requested.borrow();
+        let mut names = std::iter::once(&self.table.fields).chain(self.table.more).flat_map(|names| names.iter());
+        let never = names.find(|name| !requested.contains(name)).filter(|_| !sink.has_errors());
+        assert!(never.is_none(), "`{}` is in the table of {} but never requested", never.unwrap_or(&""), self.subject);
+    }
+
+    fn diagnose_unknown(&self, unknown: &UnknownField<'a>, code: Code) -> Diagnostic {
+        let YamlField { key, key_span, value } = unknown.field;
+        let message = format!("{} has no field `{}`", self.subject, shorten_text(key));
+        let diagnostic = Diagnostic::new(code, value.source(), key_span, message);
+        match ((self.table.explain)(key), unknown.meant) {
+            (Some(ForeignKey::Refused { code, message, hint }), _) => {
+                Diagnostic::new(code, value.source(), key_span, message).with_hint(hint)
+            }
+            (Some(ForeignKey::Elsewhere(hint)), _) => diagnostic.with_hint(hint),
+            (None, Some(near)) => diagnostic.with_suggestion(key_span, near),
+            (None, None) => {
+                let names: Vec<&str> = self.table.names().collect();
+                diagnostic.with_hint(format!("its fields are {}", quote_names(&names)))
+            }
+        }
     }
 }
+
+/// The maximum number of keys of one mapping for which the intended field is guessed.
+const SUGGESTIONS: usize = 50;
 
 /// Joins quoted names with "and".
 fn join_names(names: &[&str]) -> String {
@@ -460,6 +599,51 @@ fn has_leading_zero(raw: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{diagnostics::SourceFile, source::yaml::parse_yaml};
+
+    const FIELDS: &[&str] = &["name", "timeout"];
+
+    /// Reads the required `name` and the optional `timeout` of a text. Returns both, and the messages.
+    fn read(text: &str, table: FieldTable) -> (Option<String>, Option<String>, Vec<String>) {
+        let mut sink = DiagnosticSink::new(SourceFile::new("a.yaml", text));
+        let tree = parse_yaml(ExprSpan::new(0, text.len()), &mut sink).expect("it is YAML");
+        let mut fields = FieldReader::from_node(tree.root(), "a thing", table, &mut sink).expect("it is a mapping");
+        let value = |given: Option<FieldValue<'_>>| given.and_then(|given| given.node.raw_text()).map(str::to_owned);
+        let (name, timeout) = (value(fields.required("name", &mut sink)), value(fields.optional("timeout")));
+        fields.finish(&mut sink);
+        let diagnostics = sink.into_diagnostics().into_iter();
+        (name, timeout, diagnostics.map(|diagnostic| diagnostic.message).collect())
+    }
+
+    #[test]
+    fn a_misspelt_key_is_read_as_the_field_that_was_meant() {
+        let (name, timeout, messages) = read("{nme: a, timout: b}", FIELDS.into());
+        assert_eq!((name.as_deref(), timeout.as_deref()), (Some("a"), Some("b")));
+        assert_eq!(messages, ["a thing has no field `nme`", "a thing has no field `timout`"]);
+        let (name, timeout, messages) = read("{name: a, nmae: b, tiemout: c, timeuot: d}", FIELDS.into());
+        assert_eq!((name.as_deref(), timeout.as_deref(), messages.len()), (Some("a"), Some("c"), 3));
+    }
+
+    #[test]
+    fn an_open_mapping_only_corrects_required_fields() {
+        let (name, timeout, messages) = read("{nme: a, timout: b}", FieldTable::open(FIELDS));
+        assert_eq!((name.as_deref(), timeout), (Some("a"), None));
+        assert_eq!(messages.len(), 2);
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "`name` is not in the table of a thing")]
+    fn a_field_that_is_not_in_the_table_cannot_be_requested() {
+        read("{timeout: b}", FieldTable::closed(&["timeout"]));
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "`other` is in the table of a thing but never requested")]
+    fn every_field_of_a_table_must_be_requested() {
+        read("{name: a}", FieldTable::closed(&["name", "timeout", "other"]));
+    }
 
     #[test]
     fn a_long_text_is_cut_to_its_beginning() {

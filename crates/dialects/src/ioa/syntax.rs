@@ -11,10 +11,10 @@ use skein_core::{
 use crate::{
     catalog::IoaMetadata,
     diagnostics::{Code, Diagnostic, DiagnosticSink},
-    extensions::{ExtensionBlock, ExtensionLevel, ExtraFields, StepExtensionBlock},
+    extensions::{ExtensionBlock, STEP_BLOCK_FIELDS, STEP_ONLY_FIELDS, StepExtensionBlock, WORKFLOW_BLOCK_FIELDS},
     fields::{
-        DurationUnits, FieldReader, FieldValue, Spanned, UnloweredSteps, check_delay, read_dependencies,
-        refuse_duplicates, refuse_short_max_delay, refuse_twins,
+        DurationUnits, FieldReader, FieldTable, FieldValue, ForeignKey, Spanned, UnloweredSteps, check_delay,
+        read_dependencies, refuse_duplicates, refuse_short_max_delay, refuse_twins,
     },
     ioa::defaults::{self, API_VERSIONS, FAILURE_POLICY, IoaFailurePolicy, IoaOnFailure, KIND, ON_FAILURE},
     lowering::call_contract::{CALL, CallContract, read_call},
@@ -50,18 +50,23 @@ pub(super) struct IoaTrigger<'a> {
     pub schedule: Option<FieldValue<'a>>,
 }
 
-/// The fields of `spec`, which are easily put beside it by mistake.
-const OF_SPEC: &[&str] =
-    &["description", "domainsInvolved", "trigger", "steps", "compensation", "timeout", "failurePolicy", "x-skein"];
+/// Explains the fields of `spec`, which are easily put beside it by mistake.
+fn explain_spec_field(key: &str) -> Option<ForeignKey> {
+    let hint = || format!("`{key}` is a field of `spec`: indent it under that");
+    SPEC_FIELDS.contains(&key).then(|| ForeignKey::Elsewhere(hint()))
+}
 
 fn read_duration(given: Option<FieldValue<'_>>, sink: &mut DiagnosticSink) -> Option<Millis> {
     given.and_then(|given| given.read_duration(DurationUnits::UpToHours, sink)).map(|length| length.value)
 }
 
+const RESOURCE_FIELDS: FieldTable =
+    FieldTable::closed(&["apiVersion", "kind", "metadata", "spec", "status"]).with_explanations(explain_spec_field);
+
 impl<'a> IoaResource<'a> {
     /// Reads a resource. None if it is not a workflow, or has no usable `spec`.
     pub fn read(root: YamlNode<'a>, sink: &mut DiagnosticSink) -> Option<IoaResource<'a>> {
-        let mut fields = FieldReader::from_node(root, "a Workflow resource", sink)?;
+        let mut fields = FieldReader::from_node(root, "a Workflow resource", RESOURCE_FIELDS, sink)?;
         fields.required("apiVersion", sink).map(|given| given.read_one_of(API_VERSIONS, sink));
         let kind = fields.required("kind", sink).and_then(|given| given.read_non_empty_text(sink));
         if let Some(kind) = kind.filter(|kind| kind.value != KIND) {
@@ -76,14 +81,11 @@ impl<'a> IoaResource<'a> {
         let metadata = metadata.and_then(|field| IoaMetadata::read(field, sink));
         let spec = fields.required("spec", sink).and_then(|_| fields.field("spec"));
         let spec = spec.and_then(|field| IoaSpec::read(field, sink));
-        fields.optional("status");
         if let Some(field) = fields.field("status") {
             let message = "`status` is reported by a run and is ignored here";
             sink.push(Diagnostic::new(Code::IgnoredField, root.source(), field.key_span, message));
         }
-        fields.finish_with(sink, |key| {
-            OF_SPEC.contains(&key).then(|| format!("`{key}` is a field of `spec`: indent it under that"))
-        });
+        fields.finish(sink);
         Some(IoaResource { metadata: metadata.unwrap_or_default(), spec: spec? })
     }
 }
@@ -97,13 +99,20 @@ fn diagnose_other_kind(kind: &Spanned<&str>, sink: &DiagnosticSink) -> Diagnosti
     }
 }
 
+/// The `x-skein` block of a `spec`.
+const SPEC_BLOCK_FIELDS: FieldTable =
+    WORKFLOW_BLOCK_FIELDS.with_more(&[&["compensate_failed_step"]]).with_unread(CallContract::FIELDS);
+const SPEC_FIELDS: FieldTable = FieldTable::open(&[
+    "x-skein", "description", "domainsInvolved", "trigger", "timeout", "failurePolicy", "steps", "compensation",
+]);
+
 impl<'a> IoaSpec<'a> {
     pub fn failure_policy(&self) -> IoaFailurePolicy {
         self.failure_policy.as_ref().map(|word| word.value).unwrap_or_default()
     }
 
     fn read(field: YamlField<'a>, sink: &mut DiagnosticSink) -> Option<IoaSpec<'a>> {
-        let mut fields = FieldReader::from_field(field, "`spec`", sink)?;
+        let mut fields = FieldReader::from_field(field, "`spec`", SPEC_FIELDS, sink)?;
         let block = fields.optional("x-skein");
         let description = fields.required("description", sink).and_then(|given| given.read_non_empty_text(sink));
         let spec = IoaSpec {
@@ -114,16 +123,13 @@ impl<'a> IoaSpec<'a> {
             trigger: fields.optional("trigger").and_then(|given| IoaTrigger::read(given, sink)).unwrap_or_default(),
             timeout: read_duration(fields.optional("timeout"), sink),
             failure_policy: fields.optional("failurePolicy").and_then(|given| given.read_one_of(FAILURE_POLICY, sink)),
+            skein: block
+                .map_or_else(ExtensionBlock::default, |given| ExtensionBlock::read(given, SPEC_BLOCK_FIELDS, sink)),
             border: CallContract::read(block, sink),
-            skein: block.map_or_else(ExtensionBlock::default, |given| {
-                let extra =
-                    ExtraFields { compensate_failed_step: true, own: CallContract::FIELDS, ..ExtraFields::default() };
-                ExtensionBlock::read(given, ExtensionLevel::Workflow, extra, sink)
-            }),
             steps: fields.required("steps", sink).and_then(|given| read_steps(given, sink)),
             compensation: fields.optional("compensation").map_or_else(Vec::new, |given| read_compensation(given, sink)),
         };
-        fields.finish_open(sink);
+        fields.finish(sink);
         Some(spec)
     }
 }
@@ -171,9 +177,11 @@ fn read_compensation<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Ve
     entries
 }
 
+const TRIGGER_FIELDS: FieldTable = FieldTable::open(&["event", "condition", "schedule"]);
+
 impl<'a> IoaTrigger<'a> {
     fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<IoaTrigger<'a>> {
-        let mut fields = FieldReader::from_node(given.node, "a trigger", sink)?;
+        let fields = FieldReader::from_node(given.node, "a trigger", TRIGGER_FIELDS, sink)?;
         let trigger = IoaTrigger {
             event: fields.optional("event").and_then(|given| given.read_non_empty_text(sink)),
             condition: fields.optional("condition").filter(|given| given.read_non_empty_text(sink).is_some()),
@@ -184,7 +192,7 @@ impl<'a> IoaTrigger<'a> {
         {
             warn_ignored(given, condition.key_span, "`condition` changes nothing: there is no `event`", sink);
         }
-        fields.finish_open(sink);
+        fields.finish(sink);
         Some(trigger)
     }
 }
@@ -211,9 +219,15 @@ pub(in crate::ioa) struct IoaStep<'a> {
     pub call: Option<FieldValue<'a>>,
 }
 
+/// The `x-skein` block of a step.
+const IOA_BLOCK_FIELDS: FieldTable =
+    STEP_BLOCK_FIELDS.with_more(&[STEP_ONLY_FIELDS, &["gate", "quorum"]]).with_unread(&["input", "output", CALL]);
+const STEP_FIELDS: FieldTable =
+    FieldTable::open(&["name", "agent", "action", "dependsOn", "timeout", "retryPolicy", "onFailure", "x-skein"]);
+
 impl<'a> IoaStep<'a> {
     pub fn read(node: YamlNode<'a>, sink: &mut DiagnosticSink) -> Option<IoaStep<'a>> {
-        let mut fields = FieldReader::from_node(node, "a step", sink)?;
+        let mut fields = FieldReader::from_node(node, "a step", STEP_FIELDS, sink)?;
         let id = fields.required("name", sink).and_then(|given| read_step_id(given, sink));
         let agent = fields.required("agent", sink).and_then(|given| given.read_non_empty_text(sink));
         let action = fields.required("action", sink).and_then(|given| given.read_non_empty_text(sink));
@@ -222,9 +236,8 @@ impl<'a> IoaStep<'a> {
         let retry = fields.optional("retryPolicy").and_then(|given| IoaRetryPolicy::read(given, sink)).map(Box::new);
         let on_failure = fields.optional("onFailure").and_then(|given| given.read_one_of(ON_FAILURE, sink));
         let block = fields.optional("x-skein");
-        let extra = ExtraFields { gate: true, quorum: true, own: &["input", "output", CALL], ..ExtraFields::default() };
-        let skein = StepExtensionBlock::read(block, extra, sink);
-        fields.finish_open(sink);
+        let skein = StepExtensionBlock::read(block, IOA_BLOCK_FIELDS, sink);
+        fields.finish(sink);
         let (border, call) = (CallContract::read(block, sink), read_call(block, sink));
         Some(IoaStep { id: id?, node, agent, action, depends_on, timeout, retry, on_failure, skein, border, call })
     }
@@ -243,13 +256,15 @@ pub(in crate::ioa) struct IoaCompensation<'a> {
     pub agent: Option<Spanned<&'a str>>,
 }
 
+const COMPENSATION_FIELDS: FieldTable = FieldTable::open(&["step", "action", "agent"]);
+
 impl<'a> IoaCompensation<'a> {
     pub fn read(node: YamlNode<'a>, sink: &mut DiagnosticSink) -> Option<IoaCompensation<'a>> {
-        let mut fields = FieldReader::from_node(node, "a compensation", sink)?;
+        let mut fields = FieldReader::from_node(node, "a compensation", COMPENSATION_FIELDS, sink)?;
         let step = fields.required("step", sink).and_then(|given| read_step_id(given, sink));
         let action = fields.required("action", sink).and_then(|given| given.read_non_empty_text(sink));
         let agent = fields.optional("agent").and_then(|given| given.read_non_empty_text(sink));
-        fields.finish_open(sink);
+        fields.finish(sink);
         Some(IoaCompensation { step: step?, action, agent })
     }
 }
@@ -267,9 +282,11 @@ enum IoaBackoff {
     Delay(Spanned<Millis>),
 }
 
+const RETRY_FIELDS: FieldTable = FieldTable::open(&["maxRetries", "backoff", "initialDelay", "maxDelay"]);
+
 impl IoaRetryPolicy {
     pub fn read(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<IoaRetryPolicy> {
-        let mut fields = FieldReader::from_node(given.node, "a retry policy", sink)?;
+        let fields = FieldReader::from_node(given.node, "a retry policy", RETRY_FIELDS, sink)?;
         let max_retries =
             fields.optional("maxRetries").and_then(|given| given.read_whole_number(0..=limits::ATTEMPTS - 1, sink));
         let says = fields.optional("backoff").and_then(|given| read_backoff(given, sink));
@@ -285,7 +302,7 @@ impl IoaRetryPolicy {
             let message = "a retry policy without `maxRetries` retries nothing";
             warn_ignored(given, given.node.first_line_span(), message, sink);
         }
-        fields.finish_open(sink);
+        fields.finish(sink);
         let backoff = build_backoff(says, initial, most.as_ref(), sink);
         Some(IoaRetryPolicy { max_retries: max_retries.map_or(0, |count| count.value), backoff })
     }

@@ -10,15 +10,18 @@ use skein_core::{
 use crate::{
     catalog::IoaMetadata,
     diagnostics::{Code, Diagnostic, DiagnosticSink, SourceFile},
-    fields::{DurationUnits, FieldReader, FieldValue},
+    fields::{DurationUnits, FieldReader, FieldTable, FieldValue},
     source::parse_front_matter,
 };
+
+const RESOURCE_FIELDS: FieldTable =
+    FieldTable::closed(&["apiVersion", "kind", "metadata", "spec"]).with_unread(&["status"]);
 
 /// Reads a resource of kind Governance.
 pub fn read_governance(source: Arc<SourceFile>) -> Result<GovernancePolicy, Vec<Diagnostic>> {
     let mut sink = DiagnosticSink::new(source);
     let read = parse_front_matter(&mut sink).and_then(|tree| {
-        let fields = FieldReader::from_node(tree.root(), "a Governance resource", &mut sink)?;
+        let fields = FieldReader::from_node(tree.root(), "a Governance resource", RESOURCE_FIELDS, &mut sink)?;
         read_resource(fields, &mut sink)
     });
     match read {
@@ -27,6 +30,10 @@ pub fn read_governance(source: Arc<SourceFile>) -> Result<GovernancePolicy, Vec<
     }
 }
 
+const SPEC_FIELDS: FieldTable =
+    FieldTable::open(&["domain", "extends", "accessControl", "escalation", "humanOverride", "failureModes"])
+        .with_unread(&["promptVersioning", "audit", "compliance"]);
+
 fn read_resource(mut fields: FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<GovernancePolicy> {
     let versions = &[("ioa.dev/v0.1", ()), ("ioa.dev/v0.2", ())];
     fields.required("apiVersion", sink).and_then(|given| given.read_one_of(versions, sink));
@@ -34,8 +41,7 @@ fn read_resource(mut fields: FieldReader<'_>, sink: &mut DiagnosticSink) -> Opti
     fields.required("metadata", sink);
     let metadata = fields.field("metadata").and_then(|field| IoaMetadata::read(field, sink));
     fields.required("spec", sink);
-    let spec = fields.field("spec").and_then(|field| FieldReader::from_field(field, "`spec`", sink));
-    fields.allow_fields(&["status"]);
+    let spec = fields.field("spec").and_then(|field| FieldReader::from_field(field, "`spec`", SPEC_FIELDS, sink));
     fields.finish(sink);
     let name = metadata.and_then(|metadata| metadata.name);
     let governance = spec.and_then(|spec| read_spec(spec, sink));
@@ -51,8 +57,7 @@ fn read_spec(mut fields: FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<G
     for given in fields.optional("failureModes").and_then(|given| given.read_list(sink)).unwrap_or_default() {
         check_failure_mode(given, sink);
     }
-    fields.allow_fields(&["promptVersioning", "audit", "compliance"]);
-    fields.finish_open(sink);
+    fields.finish(sink);
     let (roles, default_role) = access.unwrap_or_default();
     let (paths, first) = escalation.unwrap_or_default();
     let (overrides, response_time) = over.unwrap_or_default();
@@ -69,14 +74,16 @@ fn read_spec(mut fields: FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<G
     })
 }
 
+const ACCESS_CONTROL_FIELDS: FieldTable = FieldTable::open(&["roles", "defaultRole"]);
+
 fn read_access(
     given: FieldValue<'_>,
     sink: &mut DiagnosticSink,
 ) -> Option<(Option<Vec<GovernanceRole>>, Option<String>)> {
-    let mut fields = FieldReader::from_node(given.node, "`accessControl`", sink)?;
+    let fields = FieldReader::from_node(given.node, "`accessControl`", ACCESS_CONTROL_FIELDS, sink)?;
     let listed = fields.optional("roles").and_then(|given| given.read_list(sink));
     let default = fields.optional("defaultRole");
-    fields.finish_open(sink);
+    fields.finish(sink);
     let roles =
         listed.map(|items| items.into_iter().filter_map(|item| read_role(item, sink)).collect::<Vec<GovernanceRole>>());
     let named = default.and_then(|given| given.read_non_empty_text(sink));
@@ -92,20 +99,24 @@ fn read_access(
     Some((roles, named.map(|text| text.value.to_owned())))
 }
 
+const ROLE_FIELDS: FieldTable = FieldTable::open(&["name", "permissions"]);
+
 fn read_role(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<GovernanceRole> {
-    let mut fields = FieldReader::from_node(given.node, "a role", sink)?;
+    let mut fields = FieldReader::from_node(given.node, "a role", ROLE_FIELDS, sink)?;
     let name = fields.required("name", sink).and_then(|given| given.read_non_empty_text(sink));
     let may = fields.required("permissions", sink).and_then(|given| given.read_list(sink)).unwrap_or_default();
-    fields.finish_open(sink);
+    fields.finish(sink);
     let may = may.into_iter().filter_map(|item| item.read_non_empty_text(sink)).map(|text| text.value.to_owned());
     Some(GovernanceRole { name: name?.value.to_owned(), permissions: may.collect() })
 }
 
+const ESCALATION_FIELDS: FieldTable = FieldTable::open(&["paths", "defaultPath"]);
+
 fn read_escalation(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<(Vec<EscalationPath>, Option<u32>)> {
-    let mut fields = FieldReader::from_node(given.node, "`escalation`", sink)?;
+    let fields = FieldReader::from_node(given.node, "`escalation`", ESCALATION_FIELDS, sink)?;
     let items = fields.optional("paths").and_then(|given| given.read_list(sink)).unwrap_or_default();
     let default = fields.optional("defaultPath");
-    fields.finish_open(sink);
+    fields.finish(sink);
     let mut seen = BTreeSet::new();
     let mut paths = Vec::new();
     for item in items {
@@ -132,13 +143,15 @@ fn read_escalation(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<(
     Some((paths, first))
 }
 
+const ESCALATION_PATH_FIELDS: FieldTable = FieldTable::open(&["level", "role", "channel", "timeout"]);
+
 fn read_escalation_path(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<EscalationPath> {
-    let mut fields = FieldReader::from_node(given.node, "an escalation path", sink)?;
+    let mut fields = FieldReader::from_node(given.node, "an escalation path", ESCALATION_PATH_FIELDS, sink)?;
     let level = fields.required("level", sink).and_then(|given| given.read_whole_number(0..=100, sink));
     let role = fields.required("role", sink).and_then(|given| given.read_non_empty_text(sink));
     fields.optional("channel").and_then(|given| given.read_non_empty_text(sink));
     let timeout = fields.optional("timeout").and_then(|given| given.read_duration(DurationUnits::All, sink));
-    fields.finish_open(sink);
+    fields.finish(sink);
     Some(EscalationPath {
         level: level?.value,
         role: role?.value.to_owned(),
@@ -146,21 +159,27 @@ fn read_escalation_path(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Opt
     })
 }
 
+const OVERRIDE_FIELDS: FieldTable = FieldTable::open(&["enabled", "channels", "maxResponseTime"]);
+
 fn read_override(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<(Option<bool>, Option<Millis>)> {
-    let mut fields = FieldReader::from_node(given.node, "`humanOverride`", sink)?;
+    let fields = FieldReader::from_node(given.node, "`humanOverride`", OVERRIDE_FIELDS, sink)?;
     let enabled = fields.optional("enabled").and_then(|given| given.read_bool(sink));
     for item in fields.optional("channels").and_then(|given| given.read_list(sink)).unwrap_or_default() {
         item.read_non_empty_text(sink);
     }
     let time = fields.optional("maxResponseTime").and_then(|given| given.read_duration(DurationUnits::All, sink));
-    fields.finish_open(sink);
+    fields.finish(sink);
     Some((enabled.map(|flag| flag.value), time.map(|length| length.value)))
 }
 
+const FAILURE_MODE_FIELDS: FieldTable = FieldTable::open(&["scenario", "response", "escalation"]);
+
 fn check_failure_mode(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
-    let Some(mut fields) = FieldReader::from_node(given.node, "a failure mode", sink) else { return };
+    let Some(mut fields) = FieldReader::from_node(given.node, "a failure mode", FAILURE_MODE_FIELDS, sink) else {
+        return;
+    };
     for name in ["scenario", "response", "escalation"] {
         fields.required(name, sink).and_then(|given| given.read_non_empty_text(sink));
     }
-    fields.finish_open(sink);
+    fields.finish(sink);
 }

@@ -8,22 +8,28 @@ use skein_core::{
 };
 
 use super::{
+    POLICY_FIELDS,
     rule::{check_quorum, read_slug},
     timestamp::parse_timestamp,
 };
 use crate::{
     catalog::definition_fields::read_version,
     diagnostics::{Code, Diagnostic, DiagnosticSink, shorten_text},
-    fields::{FieldReader, FieldValue},
+    fields::{FieldNames, FieldReader, FieldTable, FieldValue},
 };
 
 const DEFAULTS: &[(&str, bool)] = &[("deny", false), ("allow", true)];
+
+pub(super) const GRANT_POLICY_FIELDS: &[&str] =
+    &["id", "version", "default", "grants", "requirements", "limits", "defaults"];
 
 /// Reads a policy of grants, with the parts of its file that are not supported.
 pub(super) fn read_grant_policy(
     mut fields: FieldReader<'_>,
     sink: &mut DiagnosticSink,
 ) -> Option<(GrantPolicy, Vec<String>)> {
+    let table = POLICY_FIELDS.for_kind(&[GRANT_POLICY_FIELDS]).with_unread(&["name", "description", "metadata"]);
+    fields.narrow("a policy", table, sink);
     let id = fields.required("id", sink).and_then(|given| read_policy_id(given, sink));
     fields.optional("version").and_then(|given| read_version(given, sink));
     let allows = fields.optional("default").and_then(|given| given.read_one_of(DEFAULTS, sink));
@@ -35,7 +41,6 @@ pub(super) fn read_grant_policy(
     let limits = fields.optional("limits").and_then(|given| given.read_list(sink)).unwrap_or_default();
     let mut unsupported: Vec<String> = limits.into_iter().filter_map(|given| read_limit(given, sink)).collect();
     unsupported.extend(fields.optional("defaults").map(|_| "`defaults` of other blocks".to_owned()));
-    fields.allow_fields(&["name", "description", "metadata"]);
     fields.finish(sink);
     unsupported.extend(grants.iter().flat_map(unsupported_grant_parts));
     unsupported.extend(requirements.iter().filter_map(|one| unsupported_condition(&one.condition, "the requirement")));
@@ -45,8 +50,12 @@ pub(super) fn read_grant_policy(
     Some((GrantPolicy { id: id?.to_owned(), allows, grants, requirements }, unsupported))
 }
 
+const GRANT_FIELDS: FieldTable =
+    FieldTable::closed(&["principal", "actions", "conditions", "ttl_seconds", "granted_at", "revoked"])
+        .with_unread(&["granted_by"]);
+
 fn read_grant(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<PolicyGrant> {
-    let mut fields = FieldReader::from_node(given.node, "a grant", sink)?;
+    let mut fields = FieldReader::from_node(given.node, "a grant", GRANT_FIELDS, sink)?;
     let principal = fields.required("principal", sink).and_then(|given| read_principal(given, sink));
     let actions = fields.required("actions", sink).and_then(|given| read_actions(given, sink));
     let conditions = fields.optional("conditions").and_then(|given| given.read_list(sink)).unwrap_or_default();
@@ -55,7 +64,6 @@ fn read_grant(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Policy
     let length = ttl.and_then(|given| given.read_whole_number(1..=u32::MAX, sink));
     let from = fields.optional("granted_at").and_then(|given| read_granted_at(given, sink));
     let revoked = fields.optional("revoked").and_then(|given| given.read_bool(sink));
-    fields.allow_fields(&["granted_by"]);
     if let (Some(ttl), None) = (ttl, fields.field("granted_at")) {
         let message = "a grant with `ttl_seconds` needs `granted_at`";
         let diagnostic = Diagnostic::new(Code::MissingField, ttl.node.source(), ttl.node.first_line_span(), message);
@@ -76,18 +84,20 @@ fn unsupported_grant_parts(grant: &PolicyGrant) -> Vec<String> {
     conditions.chain(principal).collect()
 }
 
+const PRINCIPAL_FIELDS: FieldTable =
+    FieldTable::closed(&["ref", "name", "file"]).with_unread(&["role", "email", "avatar", "gpg_key", "metadata"]);
+
 fn read_principal(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<GrantPrincipal> {
     if given.node.raw_text().is_some() {
         return given.read_non_empty_text(sink).map(|text| parse_principal(text.value));
     }
-    let mut fields = FieldReader::from_node(given.node, "a principal", sink)?;
+    let fields = FieldReader::from_node(given.node, "a principal", PRINCIPAL_FIELDS, sink)?;
     let name = |given: Option<FieldValue<'_>>, sink: &mut DiagnosticSink| {
         given.and_then(|given| given.read_non_empty_text(sink)).map(|text| text.value.to_owned())
     };
     let reference = name(fields.optional("ref"), sink);
     let user = name(fields.optional("name"), sink);
     let file = name(fields.optional("file"), sink);
-    fields.allow_fields(&["role", "email", "avatar", "gpg_key", "metadata"]);
     fields.finish(sink);
     match (reference, user, file) {
         (Some(reference), None, None) => Some(parse_principal(&reference)),
@@ -110,21 +120,21 @@ fn parse_principal(text: &str) -> GrantPrincipal {
     }
 }
 
+const CONDITION_FIELDS: FieldTable = FieldTable::closed(&["kind", "from", "quorum"]);
+
 /// Reads a condition. A requirement is a condition with `applies_to`.
 fn read_condition(given: FieldValue<'_>, required: bool, sink: &mut DiagnosticSink) -> Option<GrantCondition> {
     let kind = given.node.get("kind").and_then(|node| node.raw_text()).unwrap_or_default();
     if !kind.is_empty() && kind != "approval-from" {
         return Some(GrantCondition::Other(kind.to_owned()));
     }
-    let what = if required { "a requirement" } else { "a condition" };
-    let mut fields = FieldReader::from_node(given.node, what, sink)?;
+    let (what, unread): (_, FieldNames) =
+        if required { ("a requirement", &["applies_to"]) } else { ("a condition", &[]) };
+    let mut fields = FieldReader::from_node(given.node, what, CONDITION_FIELDS.with_unread(unread), sink)?;
     fields.required("kind", sink)?;
     let from = fields.required("from", sink).map(|given| read_approvers(given, sink)).unwrap_or_default();
     let quorum = fields.optional("quorum").and_then(|given| given.read_whole_number(1..=limits::QUORUM, sink));
     let quorum = quorum.map_or(1, |quorum| quorum.value);
-    if required {
-        fields.allow_fields(&["applies_to"]);
-    }
     check_quorum(&fields, &from, quorum, sink);
     fields.finish(sink);
     Some(GrantCondition::ApprovalFrom { approvers: from, quorum })
@@ -138,6 +148,7 @@ fn unsupported_condition(condition: &GrantCondition, what: &str) -> Option<Strin
 }
 
 fn read_requirement(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<PolicyRequirement> {
+    let condition = read_condition(given, true, sink);
     let applies = given.node.get("applies_to").map(|node| FieldValue::new("applies_to", node));
     let applies = applies.and_then(|given| given.read_list(sink)).unwrap_or_default();
     let applies_to = applies
@@ -145,7 +156,7 @@ fn read_requirement(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<
         .filter_map(|item| item.read_non_empty_text(sink))
         .map(|text| text.value.to_owned())
         .collect();
-    Some(PolicyRequirement { condition: read_condition(given, true, sink)?, applies_to })
+    Some(PolicyRequirement { condition: condition?, applies_to })
 }
 
 /// Reads an id: `@owner/name`, or a name.
@@ -165,13 +176,15 @@ fn read_policy_id<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Optio
     }
 }
 
+const GRANT_ACTION_FIELDS: &[&str] = &["action", "scope"];
+
 fn read_actions(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Vec<GrantAction>> {
     let items = given.read_list(sink)?;
     if items.is_empty() {
         given.report_empty(sink);
     }
     let one = |item: FieldValue<'_>, sink: &mut DiagnosticSink| {
-        let mut fields = FieldReader::from_node(item.node, "an action of a grant", sink)?;
+        let mut fields = FieldReader::from_node(item.node, "an action of a grant", GRANT_ACTION_FIELDS, sink)?;
         let action = fields.required("action", sink).and_then(|given| read_action_pattern(given, sink));
         let scope = fields.optional("scope").and_then(|given| given.read_non_empty_text(sink));
         fields.finish(sink);
@@ -218,9 +231,11 @@ fn read_granted_at(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<T
     found
 }
 
+const LIMIT_FIELDS: &[&str] = &["kind", "value", "per"];
+
 /// Reads a limit and returns its description. Limits are not enforced.
 fn read_limit(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<String> {
-    let mut fields = FieldReader::from_node(given.node, "a limit", sink)?;
+    let mut fields = FieldReader::from_node(given.node, "a limit", LIMIT_FIELDS, sink)?;
     let kind = fields.required("kind", sink).and_then(|given| given.read_non_empty_text(sink));
     fields.required("value", sink).and_then(|given| given.read_number(sink));
     let per = &[("second", ()), ("minute", ()), ("hour", ()), ("day", ())];

@@ -17,7 +17,7 @@ use skein_core::{expr::ExprSpan, ir::rules::PolicyDocument};
 
 use crate::{
     diagnostics::{Code, Diagnostic, DiagnosticSink, SourceFile},
-    fields::FieldReader,
+    fields::{FieldReader, FieldTable},
     source::parse_front_matter,
 };
 
@@ -36,10 +36,14 @@ pub fn read_policy(source: Arc<SourceFile>) -> (Option<PolicyDocument>, Vec<Diag
     (policy, sink.into_diagnostics())
 }
 
+const POLICY_FIELDS: FieldTable = FieldTable::closed(&["schema"])
+    .with_more(&[grants::GRANT_POLICY_FIELDS, rule::RULE_FIELDS])
+    .with_unread(&["name", "description", "metadata"]);
+
 /// Reads a valid policy, with a description of each part of its file that is not supported.
 fn read_supported_parts(sink: &mut DiagnosticSink) -> Option<(PolicyDocument, Vec<String>)> {
     let tree = parse_front_matter(sink)?;
-    let mut fields = FieldReader::from_node(tree.root(), "a policy", sink)?;
+    let mut fields = FieldReader::from_node(tree.root(), "a policy", POLICY_FIELDS, sink)?;
     let schema = fields.required("schema", sink);
     let shape = schema.and_then(|given| given.read_one_of(&[("policy/v1", true), ("agentgovernance/v1", false)], sink));
     let read = match shape?.value {

@@ -6,6 +6,7 @@ use skein_core::{
     limits,
 };
 
+use super::POLICY_FIELDS;
 use crate::{
     catalog::definition_fields::read_version,
     diagnostics::{Code, Diagnostic, DiagnosticSink, shorten_text},
@@ -19,8 +20,12 @@ const EFFECTS: &[(&str, RuleEffect)] = &[
     ("escalate", RuleEffect::Escalate),
 ];
 
+pub(super) const RULE_FIELDS: &[&str] =
+    &["doctype", "slug", "version", "match", "decision", "signers", "quorum", "autonomy", "budget"];
+
 /// Reads a rule, with the parts of its file that are not supported.
 pub(super) fn read_rule(mut fields: FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<(PolicyRule, Vec<String>)> {
+    fields.narrow("a policy", POLICY_FIELDS.for_kind(&[RULE_FIELDS]).with_unread(&["metadata"]), sink);
     let doctype = fields.required("doctype", sink);
     doctype.and_then(|given| given.read_one_of(&[("policy", ())], sink));
     let slug = fields.required("slug", sink).and_then(|given| read_slug(given, sink));
@@ -32,7 +37,6 @@ pub(super) fn read_rule(mut fields: FieldReader<'_>, sink: &mut DiagnosticSink) 
     let quorum = fields.optional("quorum").and_then(|given| given.read_whole_number(1..=limits::QUORUM, sink));
     fields.optional("autonomy").and_then(|given| given.read_whole_number(0..=4, sink));
     let budget = fields.optional("budget").is_some();
-    fields.allow_fields(&["metadata"]);
     let nobody = effect.as_ref().filter(|_| signers.is_empty()).and_then(|effect| match effect.value {
         RuleEffect::RequireApproval => Some("a rule that requires approval needs `signers`"),
         RuleEffect::Escalate => Some("a rule that escalates needs `signers`"),
@@ -67,9 +71,11 @@ struct RuleMatch {
     least_risk: u8,
 }
 
+const MATCH_FIELDS: &[&str] = &["action", "subject", "risk_level_min"];
+
 impl RuleMatch {
     fn read(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<RuleMatch> {
-        let mut fields = FieldReader::from_node(given.node, "`match`", sink)?;
+        let mut fields = FieldReader::from_node(given.node, "`match`", MATCH_FIELDS, sink)?;
         let action = fields.required("action", sink).and_then(|given| read_action_class(given, sink));
         let subject = fields.optional("subject").and_then(|given| given.read_non_empty_text(sink));
         let risk = fields.optional("risk_level_min").and_then(|given| given.read_whole_number(0..=3, sink));
@@ -117,8 +123,10 @@ fn read_signers(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<Approve
     items.into_iter().filter_map(|item| read_signer(item, sink)).collect()
 }
 
+const SIGNER_FIELDS: &[&str] = &["role", "userId"];
+
 fn read_signer(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Approver> {
-    let mut fields = FieldReader::from_node(given.node, "a signer", sink)?;
+    let fields = FieldReader::from_node(given.node, "a signer", SIGNER_FIELDS, sink)?;
     let role = fields.optional("role").and_then(|given| given.read_non_empty_text(sink));
     let user = fields.optional("userId").and_then(|given| given.read_non_empty_text(sink));
     fields.finish(sink);

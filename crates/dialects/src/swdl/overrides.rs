@@ -12,7 +12,7 @@ use skein_core::{expr::ExprSpan, ids::StepId, suggest::find_closest_name, time::
 use crate::{
     catalog::Project,
     diagnostics::{Code, Diagnostic, DiagnosticSink, SourceFile},
-    fields::FieldReader,
+    fields::{FieldReader, FieldTable, ForeignKey},
     lowering::OverriddenField,
     source::{
         load,
@@ -35,7 +35,10 @@ pub(super) fn apply_overrides(tree: &mut YamlTree, sink: &mut DiagnosticSink, pr
     let mut own = DiagnosticSink::new(source);
     let over = read_overrides(&mut own);
     let found = over.as_ref().and_then(|over| find_workflow_overrides(over, &id, &mut own));
-    let allowed = found.and_then(|found| check_overrides(found, tree.root(), &mut own).then_some(found.number()));
+    if let Some(found) = found {
+        check_overrides(found, tree.root(), &mut own);
+    }
+    let allowed = found.map(YamlNode::number).filter(|_| !own.has_errors());
     sink.extend(own.into_diagnostics());
     let (over, number) = (over?, allowed?);
     // Adopting a tree shifts its node numbers.
@@ -103,12 +106,14 @@ fn read_overrides(sink: &mut DiagnosticSink) -> Option<YamlTree> {
     tree
 }
 
+const OVERRIDE_FILE_FIELDS: &[&str] = &["overrides"];
+
 /// Returns the overrides of a workflow.
 fn find_workflow_overrides<'a>(over: &'a YamlTree, id: &str, sink: &mut DiagnosticSink) -> Option<YamlNode<'a>> {
     if over.root().is_null() {
         return None;
     }
-    let mut fields = FieldReader::from_node(over.root(), "a file of overrides", sink)?;
+    let fields = FieldReader::from_node(over.root(), "a file of overrides", OVERRIDE_FILE_FIELDS, sink)?;
     let given = fields.optional("overrides");
     fields.finish(sink);
     let given = given?;
@@ -118,41 +123,33 @@ fn find_workflow_overrides<'a>(over: &'a YamlTree, id: &str, sink: &mut Diagnost
     given.node.get(id).filter(|node| !node.is_null())
 }
 
-/// True if all replaced fields may be replaced.
-fn check_overrides(over: YamlNode<'_>, root: YamlNode<'_>, sink: &mut DiagnosticSink) -> bool {
-    let Some(mut fields) = FieldReader::from_node(over, "an override", sink) else { return false };
-    let mut fine = true;
-    if let Some(field) = fields.field("workflow") {
-        fields.optional("workflow");
-        sink.push(diagnose_protected(field, "the workflow's own block"));
-        fine = false;
-    }
-    fine &= check_env(over, root, sink);
+const OVERRIDE_FIELDS: FieldTable = FieldTable::closed(&["stages"])
+    .with_unread(&["context", "config", "error_policy"])
+    .with_explanations(explain_protected);
+
+/// Refuses fields that may not be replaced.
+fn check_overrides(over: YamlNode<'_>, root: YamlNode<'_>, sink: &mut DiagnosticSink) {
+    let Some(fields) = FieldReader::from_node(over, "an override", OVERRIDE_FIELDS, sink) else { return };
     let given = fields.optional("stages");
-    for name in ["context", "config", "error_policy"] {
-        fields.optional(name);
-    }
-    fine &= over.fields().into_iter().flatten().all(|field| fields.was_requested(field.key));
     fields.finish(sink);
-    let Some(given) = given else { return fine };
+    check_env(over, root, sink);
+    let Some(given) = given else { return };
     let Some(stages) = given.node.fields() else {
         sink.push(given.diagnose_type("a mapping of stages by id"));
-        return false;
+        return;
     };
     let known = stages_by_id(root);
-    stages.fold(fine, |fine, stage| check_stage(stage, &known, sink) && fine)
+    stages.for_each(|stage| check_stage(stage, &known, sink));
 }
 
-/// Returns true if the workflow declares every variable that is replaced: an override adds no variables.
-fn check_env(over: YamlNode<'_>, root: YamlNode<'_>, sink: &mut DiagnosticSink) -> bool {
+/// Refuses variables that the workflow does not declare: an override adds none.
+fn check_env(over: YamlNode<'_>, root: YamlNode<'_>, sink: &mut DiagnosticSink) {
     let of_config = root.get("config").and_then(|config| config.get("env"));
     let given = over.get("config").and_then(|config| config.get("env")).and_then(YamlNode::fields);
     let is_new = |field: &YamlField<'_>| of_config.is_none_or(|own| own.get(field.key).is_none());
-    let added: Vec<YamlField<'_>> = given.into_iter().flatten().filter(is_new).collect();
-    for field in &added {
-        sink.push(diagnose_protected(*field, &format!("the set of variables: the workflow has no `{}`", field.key)));
+    for field in given.into_iter().flatten().filter(is_new) {
+        sink.push(diagnose_protected(field, &format!("the set of variables: the workflow has no `{}`", field.key)));
     }
-    added.is_empty()
 }
 
 /// Returns the stages of a workflow by id. The first of each id counts.
@@ -166,7 +163,7 @@ fn stages_by_id<'a>(root: YamlNode<'a>) -> BTreeMap<&'a str, u32> {
     known
 }
 
-fn check_stage(stage: YamlField<'_>, known: &BTreeMap<&str, u32>, sink: &mut DiagnosticSink) -> bool {
+fn check_stage(stage: YamlField<'_>, known: &BTreeMap<&str, u32>, sink: &mut DiagnosticSink) {
     let source = stage.value.source();
     if !known.contains_key(stage.key) {
         let message = format!("the workflow has no stage `{}`", stage.key);
@@ -175,24 +172,32 @@ fn check_stage(stage: YamlField<'_>, known: &BTreeMap<&str, u32>, sink: &mut Dia
             Some(near) => diagnostic.with_suggestion(stage.key_span, near),
             None => diagnostic,
         });
-        return false;
+        return;
     }
     let Some(fields) = stage.value.fields() else {
         let message = format!("the override of `{}` is a mapping, found {}", stage.key, stage.value.describe());
         sink.push(Diagnostic::new(Code::WrongType, source, stage.value.first_line_span(), message));
-        return false;
+        return;
     };
-    let refused: Vec<YamlField<'_>> = fields.filter(|field| PROTECTED.contains(&field.key)).collect();
-    for field in &refused {
-        sink.push(diagnose_protected(*field, &format!("`{}` of a stage", field.key)));
+    for field in fields.filter(|field| PROTECTED.contains(&field.key)) {
+        sink.push(diagnose_protected(field, &format!("`{}` of a stage", field.key)));
     }
-    refused.is_empty()
 }
 
 fn diagnose_protected(field: YamlField<'_>, what: &str) -> Diagnostic {
     let message = format!("an override cannot change {what}");
     let diagnostic = Diagnostic::new(Code::Protected, field.value.source(), field.key_span, message);
-    diagnostic.with_hint("change the workflow itself")
+    diagnostic.with_hint(PROTECTED_HINT)
+}
+
+const PROTECTED_HINT: &str = "change the workflow itself";
+
+fn explain_protected(key: &str) -> Option<ForeignKey> {
+    (key == "workflow").then(|| ForeignKey::Refused {
+        code: Code::Protected,
+        message: "an override cannot change the workflow's own block".to_owned(),
+        hint: PROTECTED_HINT.to_owned(),
+    })
 }
 
 /// Merges a mapping of stages by id into a list of stages.

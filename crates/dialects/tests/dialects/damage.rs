@@ -10,36 +10,8 @@ use skein_dialects::{Project, SourceFile, WorkflowNotFound, WorkflowReference, c
 
 /// The replacements of values.
 const ODD: &[&str] = &[
-    "",
-    "null",
-    "[]",
-    "{}",
-    "[[]]",
-    "{a: b}",
-    "5",
-    "-1",
-    "1.5",
-    "true",
-    "''",
-    "\"",
-    "*x",
-    "&x y",
-    "!t x",
-    "<<",
-    "🦀",
-    "a\u{301}",
-    "${{ x }}",
-    "${{",
-    "$.a",
-    "GATE:",
-    "99999999999h",
-    "..",
-    "- - -",
-    "|",
-    ">-",
-    "\t",
-    "# x",
-    ": :",
+    "", "null", "[]", "{}", "[[]]", "{a: b}", "5", "-1", "1.5", "true", "''", "\"", "*x", "&x y", "!t x", "<<", "🦀",
+    "a\u{301}", "${{ x }}", "${{", "$.a", "GATE:", "99999999999h", "..", "- - -", "|", ">-", "\t", "# x", ": :",
 ];
 
 /// A project in which every called workflow is the same odd one.

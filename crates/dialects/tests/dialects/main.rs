@@ -12,6 +12,7 @@ mod document;
 mod examples;
 mod inputs;
 mod ioa;
+mod misspelt;
 mod names;
 mod overrides;
 mod project;

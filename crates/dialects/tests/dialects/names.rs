@@ -48,19 +48,7 @@ fn what_is_a_path_an_option_or_a_trick_is_none() {
     assert_eq!(codes(agentcore(&[""])), [Code::BadName]);
     assert_eq!(codes(ioa(&[""])), [Code::NoValue]);
     for name in [
-        ".",
-        "..",
-        "a/b",
-        "../a",
-        "a\\b",
-        "-rf",
-        "a\0b",
-        "a\nb",
-        "a\u{1b}[31m",
-        "a\u{202e}b",
-        "a\u{200b}b",
-        " a",
-        "a ",
+        ".", "..", "a/b", "../a", "a\\b", "-rf", "a\0b", "a\nb", "a\u{1b}[31m", "a\u{202e}b", "a\u{200b}b", " a", "a ",
         &long,
     ] {
         assert_eq!(codes(agentcore(&[name])), [Code::BadName], "{name:?}");

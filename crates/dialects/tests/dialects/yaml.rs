@@ -190,11 +190,7 @@ fn long_things_take_no_longer_than_they_are() {
 #[test]
 fn a_key_is_there_once_however_it_is_written() {
     for text in [
-        "a: 1\na: 2",
-        "{a: 1, a: 2}",
-        "yes: 1\n\"yes\": 2",
-        "1: x\n'1': y",
-        "\"a\\u0062\": 1\nab: 2",
+        "a: 1\na: 2", "{a: 1, a: 2}", "yes: 1\n\"yes\": 2", "1: x\n'1': y", "\"a\\u0062\": 1\nab: 2",
         "? a\n: 1\n? a\n: 2",
     ] {
         let (_, said) = read(text);

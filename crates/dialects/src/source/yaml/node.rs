@@ -1,6 +1,11 @@
 //! The tree and its nodes: access to values and their places, and the types of scalars. Reports nothing.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    cell::{OnceCell, RefCell},
+    collections::BTreeMap,
+    ops::Range,
+    sync::Arc,
+};
 
 use serde_json::{Map, Number, Value};
 use skein_core::expr::ExprSpan;
@@ -21,6 +26,9 @@ pub struct YamlTree {
     /// Texts that do not occur verbatim in their source.
     pub(super) texts: Vec<Box<str>>,
     pub(super) root: u32,
+    /// The intended names of misspelt keys, by the indexes of their entries. Readers record them while the tree is in
+    /// use, so that every later lookup finds the fields. Unset in a tree without such keys.
+    pub(super) corrections: OnceCell<RefCell<BTreeMap<usize, &'static str>>>,
 }
 
 impl YamlTree {
@@ -38,18 +46,15 @@ impl YamlTree {
         YamlNode { tree: self, number }
     }
 
-    /// Renames the field whose key is at a place.
-    pub fn rename_key(&mut self, key: ExprSpan, name: &str) {
-        let Some(at) = self.entries.iter().position(|entry| entry.key_span == key) else { return };
-        self.entries[at].key = YamlText::Own(u32::try_from(self.texts.len()).expect("sources are limited"));
-        self.texts.push(name.into());
-        for (_, data) in &mut self.nodes {
-            if let YamlContent::Map(run, lengths) = data
-                && run.range().contains(&at)
-            {
-                lengths.0 |= KeyLengths::length_bit(name.len());
-            }
-        }
+    /// Returns the intended name of the key of an entry, if it is misspelt.
+    fn corrected_key(&self, index: usize) -> Option<&'static str> {
+        self.corrections.get()?.borrow().get(&index).copied()
+    }
+
+    /// Returns the index of the entry whose misspelt key was meant as this one.
+    fn find_corrected(&self, run: IndexRun, key: &str) -> Option<usize> {
+        let corrections = self.corrections.get()?.borrow();
+        corrections.range(run.range()).find(|(_, name)| **name == key).map(|(index, _)| *index)
     }
 
     pub(super) fn entries(&self, run: IndexRun) -> &[YamlEntry] {
@@ -222,29 +227,34 @@ impl<'a> YamlNode<'a> {
 
     pub fn fields(self) -> Option<impl ExactSizeIterator<Item = YamlField<'a>> + Clone> {
         match *self.content() {
-            YamlContent::Map(run, _) => Some(self.tree.entries(run).iter().map(move |entry| self.to_field(entry))),
+            YamlContent::Map(run, _) => Some(run.range().map(move |index| self.field_at(index))),
             YamlContent::Scalar { .. } | YamlContent::List(_) => None,
         }
     }
 
-    fn to_field(self, entry: &'a YamlEntry) -> YamlField<'a> {
+    fn field_at(self, index: usize) -> YamlField<'a> {
+        let entry = &self.tree.entries[index];
         let value = self.tree.node(entry.value);
-        YamlField { key: self.tree.text(entry.key, value.source()), key_span: entry.key_span, value }
+        let corrected = self.tree.corrected_key(index);
+        let key = corrected.unwrap_or_else(|| self.tree.text(entry.key, value.source()));
+        YamlField { key, key_span: entry.key_span, value }
     }
 
     pub fn field(self, key: &str) -> Option<YamlField<'a>> {
-        self.find_field(key).map(|(_, field)| field)
+        let YamlContent::Map(run, lengths) = *self.content() else { return None };
+        let find = || self.tree.entries(run).iter().position(|entry| self.is_key(entry, key));
+        let written = if lengths.may_have(key) { find() } else { None };
+        let index = written.map(|place| run.range().start + place).or_else(|| self.tree.find_corrected(run, key))?;
+        Some(self.field_at(index))
     }
 
-    /// Returns a field and its index in the mapping.
-    pub fn find_field(self, key: &str) -> Option<(usize, YamlField<'a>)> {
-        let YamlContent::Map(run, lengths) = *self.content() else { return None };
-        if !lengths.may_have(key) {
-            return None;
+    /// Records the intended name of the misspelt key of the field at a place in the mapping. From here on, the field has
+    /// this name.
+    pub(crate) fn correct_key(self, place: usize, name: &'static str) {
+        if let YamlContent::Map(run, _) = *self.content() {
+            let corrections = self.tree.corrections.get_or_init(RefCell::default);
+            corrections.borrow_mut().insert(run.range().start + place, name);
         }
-        let entries = self.tree.entries(run);
-        let place = entries.iter().position(|entry| self.is_key(entry, key))?;
-        Some((place, self.to_field(&entries[place])))
     }
 
     fn is_key(self, entry: &YamlEntry, key: &str) -> bool {
@@ -256,6 +266,12 @@ impl<'a> YamlNode<'a> {
 
     pub fn get(self, key: &str) -> Option<YamlNode<'a>> {
         self.field(key).map(|field| field.value)
+    }
+
+    /// Returns the meaning of a field that is one of these words.
+    pub fn find_word<T: Copy>(self, key: &str, words: &[(&str, T)]) -> Option<T> {
+        let word = self.get(key)?.raw_text()?;
+        words.iter().find(|(known, _)| *known == word).map(|(_, meaning)| *meaning)
     }
 
     /// Returns its source text as the only field of a mapping. If it is in double quotes, the key is, too, as JSON

@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    cell::OnceCell,
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
@@ -97,6 +98,7 @@ impl<'s> YamlTreeBuilder<'s> {
                 entries: Vec::new(),
                 texts: Vec::new(),
                 root: 0,
+                corrections: OnceCell::new(),
             },
             items: Vec::new(),
             entries: Vec::new(),

@@ -5,7 +5,7 @@ use skein_core::suggest::find_closest_name;
 use super::{is_plain_name, read_plain_text};
 use crate::{
     diagnostics::{Code, DiagnosticSink},
-    fields::{FieldReader, FieldValue},
+    fields::{FieldNames, FieldReader, FieldValue},
     swdl::defaults::{CONTEXT_MODULE, MEMORY_CATEGORIES},
 };
 
@@ -26,13 +26,17 @@ pub(in crate::swdl) struct MemoryDef<'a> {
     pub max_tokens: Option<u32>,
 }
 
+/// The fields of the workflow's block, and of a stage's block. The first is the list of modules.
+pub(super) const WORKFLOW_CONTEXT_FIELDS: &[&str] = &["global_modules", "memory"];
+pub(super) const STAGE_CONTEXT_FIELDS: &[&str] = &["modules", "memory"];
+
 impl<'a> StageContext<'a> {
-    /// Reads a block. `modules` is the name of its list of modules, which differs between workflow and stage.
-    pub fn read(given: FieldValue<'a>, modules: &'static str, sink: &mut DiagnosticSink) -> StageContext<'a> {
-        let Some(mut fields) = FieldReader::from_node(given.node, "`context`", sink) else {
+    /// Reads a block by one of the two tables.
+    pub fn read(given: FieldValue<'a>, table: FieldNames, sink: &mut DiagnosticSink) -> StageContext<'a> {
+        let Some(fields) = FieldReader::from_node(given.node, "`context`", table, sink) else {
             return StageContext::default();
         };
-        let items = fields.optional(modules).and_then(|given| given.read_list(sink)).unwrap_or_default();
+        let items = fields.optional(table[0]).and_then(|given| given.read_list(sink)).unwrap_or_default();
         let context = StageContext {
             modules: items.into_iter().filter_map(|item| Some((item, read_module(item, sink)?))).collect(),
             memory: fields.optional("memory").and_then(|given| MemoryDef::read(given, sink)),
@@ -60,9 +64,11 @@ fn read_module<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&
     None
 }
 
+const MEMORY_FIELDS: &[&str] = &["max_tokens", "project_scope", "min_confidence", "categories"];
+
 impl<'a> MemoryDef<'a> {
     fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<MemoryDef<'a>> {
-        let mut fields = FieldReader::from_node(given.node, "`memory`", sink)?;
+        let fields = FieldReader::from_node(given.node, "`memory`", MEMORY_FIELDS, sink)?;
         let tokens = fields.optional("max_tokens");
         let memory = MemoryDef {
             project_scope: read_plain_text(fields.optional("project_scope"), sink),

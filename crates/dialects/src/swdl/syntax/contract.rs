@@ -47,6 +47,8 @@ fn read_entries<'a>(
     fields
 }
 
+const DECLARATION_FIELDS: &[&str] = &["type", "required", "default", "description"];
+
 /// Opens a declaration. A bare type is a common mistake and gets a fix.
 fn read_declaration<'a>(
     field: YamlField<'a>,
@@ -54,7 +56,7 @@ fn read_declaration<'a>(
     sink: &mut DiagnosticSink,
 ) -> Option<FieldReader<'a>> {
     let Some(text) = field.value.raw_text().filter(|text| ContractType::is_type(text)) else {
-        return FieldReader::from_field(field, subject, sink);
+        return FieldReader::from_field(field, subject, DECLARATION_FIELDS, sink);
     };
     let message = format!("{subject} is a mapping of fields, found the text `{text}`");
     let whole = field.value.wrap_in_key("type");
@@ -115,6 +117,8 @@ fn check_default(ty: ContractType, given: FieldValue<'_>, sink: &mut DiagnosticS
     }
 }
 
+const INPUT_FIELDS: &[&str] = &["type", "source", "required", "description"];
+
 impl<'a> SwdlInput<'a> {
     pub fn read_all(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> Vec<SwdlInput<'a>> {
         let entries = read_entries(given, "inputs", sink).unwrap_or_default().into_iter();
@@ -123,7 +127,7 @@ impl<'a> SwdlInput<'a> {
 
     fn read(field: YamlField<'a>, sink: &mut DiagnosticSink) -> Option<SwdlInput<'a>> {
         let named = check_name(field, "an input", sink);
-        let mut fields = FieldReader::from_field(field, "an input", sink)?;
+        let mut fields = FieldReader::from_field(field, "an input", INPUT_FIELDS, sink)?;
         let input = SwdlInput {
             name: field.key,
             ty: fields.required("type", sink).and_then(|given| ContractType::read(given, sink)),

@@ -14,6 +14,7 @@ use crate::{
     source::yaml::YamlField,
 };
 pub(super) use context::{MemoryDef, StageContext};
+use context::{STAGE_CONTEXT_FIELDS, WORKFLOW_CONTEXT_FIELDS};
 pub(super) use contract::{SwdlDeclaration, SwdlInput};
 pub(super) use policy::{RetryDef, StagePolicy};
 pub(super) use stage::{GateDef, SwdlAgentTask, SwdlCall, SwdlStage, SwdlStageKind};

@@ -43,9 +43,12 @@ pub(in crate::swdl) struct RetryDef<'a> {
     pub non_retryable_errors: Option<Vec<&'a str>>,
 }
 
+const STAGE_POLICY_FIELDS: &[&str] = &["timeout", "retry", "on_failure"];
+const ITEM_POLICY_FIELDS: &[&str] = &["timeout", "retry"];
+
 impl<'a> StagePolicy<'a> {
     pub fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> StagePolicy<'a> {
-        let Some(mut fields) = FieldReader::from_node(given.node, "an error policy", sink) else {
+        let Some(mut fields) = FieldReader::from_node(given.node, "an error policy", STAGE_POLICY_FIELDS, sink) else {
             return StagePolicy::default();
         };
         let mut policy = StagePolicy::read_item_fields(&mut fields, sink);
@@ -58,7 +61,9 @@ impl<'a> StagePolicy<'a> {
 
     /// Reads the policy of an item of a fan-out. It has no `on_failure`: the failure of an item is that of the stage.
     pub fn read_item(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> StagePolicy<'a> {
-        let Some(mut fields) = FieldReader::from_node(given.node, "the error policy of an item", sink) else {
+        let Some(mut fields) =
+            FieldReader::from_node(given.node, "the error policy of an item", ITEM_POLICY_FIELDS, sink)
+        else {
             return StagePolicy::default();
         };
         let policy = StagePolicy::read_item_fields(&mut fields, sink);
@@ -76,9 +81,11 @@ impl<'a> StagePolicy<'a> {
     }
 }
 
+const WORKFLOW_POLICY_FIELDS: &[&str] = &["default_retry", "on_stage_failure"];
+
 impl<'a> WorkflowPolicy<'a> {
     pub fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> WorkflowPolicy<'a> {
-        let Some(mut fields) = FieldReader::from_node(given.node, "the error policy", sink) else {
+        let Some(fields) = FieldReader::from_node(given.node, "the error policy", WORKFLOW_POLICY_FIELDS, sink) else {
             return WorkflowPolicy::default();
         };
         let retry = fields.optional("default_retry");
@@ -93,9 +100,12 @@ impl<'a> WorkflowPolicy<'a> {
     }
 }
 
+const RETRY_FIELDS: &[&str] =
+    &["max_attempts", "non_retryable_errors", "initial_interval", "max_interval", "backoff_multiplier"];
+
 impl<'a> RetryDef<'a> {
     fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> RetryDef<'a> {
-        let Some(mut fields) = FieldReader::from_node(given.node, "a retry policy", sink) else {
+        let Some(fields) = FieldReader::from_node(given.node, "a retry policy", RETRY_FIELDS, sink) else {
             return RetryDef::default();
         };
         let attempts = fields.optional("max_attempts");

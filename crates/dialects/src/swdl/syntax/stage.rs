@@ -4,15 +4,15 @@ use skein_core::{ids::StepId, ir::HandoffFormat, time::Millis};
 
 use crate::{
     diagnostics::{Code, Diagnostic, DiagnosticSink},
-    extensions::{ExtraFields, StepExtensionBlock},
-    fields::{FieldReader, FieldValue, read_dependencies},
+    extensions::{STEP_BLOCK_FIELDS, STEP_ONLY_FIELDS, StepExtensionBlock},
+    fields::{FieldReader, FieldTable, FieldValue, ForeignKey, read_dependencies},
     lowering::call_contract::{CALL, read_call},
     source::yaml::YamlNode,
     swdl::{
         defaults::{ARTIFACTS, GATE_KINDS, HANDOFF_FORMATS, ON_TIMEOUT, STAGE_TYPES, StageType, SwdlOnTimeout},
         syntax::{
-            StageContext, StagePolicy, SwdlDeclaration, SwdlInput, is_plain_name, read_bool, read_duration, read_id,
-            read_non_empty_text, read_plain_text, read_plain_texts,
+            STAGE_CONTEXT_FIELDS, StageContext, StagePolicy, SwdlDeclaration, SwdlInput, is_plain_name, read_bool,
+            read_duration, read_id, read_non_empty_text, read_plain_text, read_plain_texts,
         },
     },
 };
@@ -103,38 +103,55 @@ const OF_TYPE: &[(&str, StageType)] = &[
     ("fan_out", StageType::FanOut),
 ];
 
+/// The fields of an agent's task, in a stage or in the template of a fan-out.
+const TASK_FIELDS: &[&str] = &["context", "roles", "inputs", "outputs", "handoff"];
+const STAGE_FIELDS: FieldTable = FieldTable::closed(&[
+    "id", "name", "description", "depends_on", "condition", "type", "gate", "fan_out", "error_policy", "ui", "x-skein",
+])
+.with_more(&[TASK_FIELDS])
+.with_explanations(explain_context_policy);
+const TEMPLATE_FIELDS: FieldTable =
+    FieldTable::closed(TASK_FIELDS).with_more(&[&["error_policy"]]).with_explanations(explain_context_policy);
+
+/// The `x-skein` block of a stage. Only an agent's stage can be a call instead.
+fn block_table(ty: Option<StageType>) -> FieldTable {
+    match ty {
+        Some(StageType::Agent) => STEP_BLOCK_FIELDS.with_unread(&[CALL]),
+        Some(StageType::Gate) => STEP_BLOCK_FIELDS.with_more(&[STEP_ONLY_FIELDS, &["quorum"]]),
+        Some(StageType::FanOut) => STEP_BLOCK_FIELDS.with_more(&[STEP_ONLY_FIELDS, &["on_error"]]),
+        None => STEP_BLOCK_FIELDS.with_more(&[STEP_ONLY_FIELDS, &["on_error"]]).with_unread(&[CALL]),
+    }
+}
+
 impl<'a> SwdlStage<'a> {
     pub fn read(item: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<SwdlStage<'a>> {
         let node = item.node;
-        let mut fields = FieldReader::from_node(node, "a stage", sink)?;
+        let mut fields = FieldReader::from_node(node, "a stage", STAGE_FIELDS, sink)?;
         let id = read_id(fields.required("id", sink), sink).and_then(|id| StepId::new(id).ok());
         let name = read_non_empty_text(fields.required("name", sink), sink);
         let description = super::read_text(fields.optional("description"), sink);
         let depends_on = read_dependencies(fields.optional("depends_on"), sink);
         let depends_on = depends_on.into_iter().map(|name| name.value).collect();
         let condition = fields.optional("condition").filter(|given| check_scalar(*given, sink));
-        let (does, fans_out) = SwdlStageKind::read(&mut fields, sink);
+        let ty = read_stage_type(&fields, sink);
+        let block = fields.optional("x-skein");
+        let skein = StepExtensionBlock::read(block, block_table(ty), sink);
+        let does = SwdlStageKind::read(ty, block, &mut fields, sink);
         let policy =
             fields.optional("error_policy").map_or_else(StagePolicy::default, |given| StagePolicy::read(given, sink));
         let ui = fields.optional("ui");
-        let own: &[&str] = if matches!(does, SwdlStageKind::Call(_) | SwdlStageKind::Unclear) { &[CALL] } else { &[] };
-        let is_gate = matches!(does, SwdlStageKind::Gate(_));
-        let extra = ExtraFields { on_error: fans_out, quorum: is_gate, own, ..ExtraFields::default() };
-        let skein = StepExtensionBlock::read(fields.optional("x-skein"), extra, sink);
-        refuse_context_policy(&mut fields, sink);
         fields.finish(sink);
         Some(SwdlStage { id: id?, node, name, description, depends_on, condition, does, policy, ui, skein })
     }
 }
 
-/// Refuses `context_policy`, the block for modules in the first draft of the format.
-fn refuse_context_policy(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
-    if let Some(field) = fields.field("context_policy") {
-        fields.optional("context_policy");
-        let message = "`context_policy` is not a field any more";
-        let diagnostic = Diagnostic::new(Code::RemovedField, field.value.source(), field.key_span, message);
-        sink.push(diagnostic.with_hint("write `context`, with `modules` in it"));
-    }
+/// Explains `context_policy`, the block for modules in the first draft of the format.
+fn explain_context_policy(key: &str) -> Option<ForeignKey> {
+    (key == "context_policy").then(|| ForeignKey::Refused {
+        code: Code::RemovedField,
+        message: "`context_policy` is not a field any more".to_owned(),
+        hint: "write `context`, with `modules` in it".to_owned(),
+    })
 }
 
 /// Checks that a condition is text, or a plain `true` or `false`.
@@ -146,22 +163,17 @@ fn check_scalar(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> bool {
 }
 
 impl<'a> SwdlStageKind<'a> {
-    /// Reads the work of a stage. The flag is true for a fan-out.
-    fn read(fields: &mut FieldReader<'a>, sink: &mut DiagnosticSink) -> (SwdlStageKind<'a>, bool) {
-        let given = fields.optional("type");
-        let ty = match given {
-            Some(given) => given.read_one_of(STAGE_TYPES, sink).map(|word| word.value),
-            None => Some(infer_stage_type(fields, sink).unwrap_or_default()),
-        };
-        let Some(ty) = ty else {
-            for (name, _) in OF_TYPE {
-                fields.optional(name);
-            }
-            return (SwdlStageKind::Unclear, true);
-        };
-        refuse_other_types(fields, ty, given, sink);
-        let does = match ty {
-            StageType::Agent => match read_call(find_extension_block(fields), sink) {
+    /// Reads the work of a stage.
+    fn read(
+        ty: Option<StageType>,
+        block: Option<FieldValue<'a>>,
+        fields: &mut FieldReader<'a>,
+        sink: &mut DiagnosticSink,
+    ) -> SwdlStageKind<'a> {
+        let Some(ty) = ty else { return SwdlStageKind::Unclear };
+        refuse_other_types(fields, ty, sink);
+        match ty {
+            StageType::Agent => match read_call(block, sink) {
                 Some(workflow) => SwdlStageKind::Call(Box::new(SwdlCall::read(workflow, fields, sink))),
                 None => SwdlStageKind::Agent(Box::new(SwdlAgentTask::read(fields, sink))),
             },
@@ -174,8 +186,15 @@ impl<'a> SwdlStageKind<'a> {
                 Some(given) => read_fan_out(given, sink),
                 None => SwdlStageKind::FanOut { source: None, template: None },
             },
-        };
-        (does, ty == StageType::FanOut)
+        }
+    }
+}
+
+/// Reads the type of a stage. None if it is invalid; that has been reported.
+fn read_stage_type(fields: &FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<StageType> {
+    match fields.optional("type") {
+        Some(given) => given.read_one_of(STAGE_TYPES, sink).map(|word| word.value),
+        None => Some(infer_stage_type(fields, sink).unwrap_or_default()),
     }
 }
 
@@ -184,7 +203,7 @@ impl<'a> SwdlStageKind<'a> {
 fn infer_stage_type(fields: &FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<StageType> {
     let mut blocks = OF_TYPE.iter().filter(|(_, of)| *of != StageType::Agent);
     let (name, ty) = blocks.find(|(name, _)| fields.field(name).is_some())?;
-    if fields.field("roles").is_some() || read_call(find_extension_block(fields), sink).is_some() {
+    if fields.field("roles").is_some() || read_call(fields.optional("x-skein"), sink).is_some() {
         return None;
     }
     let field = fields.field(name)?;
@@ -194,10 +213,6 @@ fn infer_stage_type(fields: &FieldReader<'_>, sink: &mut DiagnosticSink) -> Opti
     Some(*ty)
 }
 
-fn find_extension_block<'a>(fields: &FieldReader<'a>) -> Option<FieldValue<'a>> {
-    fields.node().get("x-skein").map(|node| FieldValue::new("x-skein", node))
-}
-
 /// The fields that are only valid if an agent does the stage.
 const OF_AGENT: &[&str] = &["roles", "context", "handoff"];
 
@@ -205,7 +220,6 @@ impl<'a> SwdlCall<'a> {
     fn read(workflow: FieldValue<'a>, fields: &mut FieldReader<'a>, sink: &mut DiagnosticSink) -> SwdlCall<'a> {
         for name in OF_AGENT {
             let Some(field) = fields.field(name) else { continue };
-            fields.optional(name);
             let message = format!("a stage that calls a workflow cannot have `{name}`");
             let diagnostic = Diagnostic::new(Code::FieldsClash, field.value.source(), field.key_span, message);
             let (source, mark) = (workflow.node.source(), workflow.node.first_line_span());
@@ -220,16 +234,11 @@ impl<'a> SwdlCall<'a> {
 }
 
 /// Refuses the fields of other types of stage.
-fn refuse_other_types(
-    fields: &mut FieldReader<'_>,
-    ty: StageType,
-    given: Option<FieldValue<'_>>,
-    sink: &mut DiagnosticSink,
-) {
+fn refuse_other_types(fields: &FieldReader<'_>, ty: StageType, sink: &mut DiagnosticSink) {
+    let given = fields.optional("type");
     let name = |ty| STAGE_TYPES.iter().find(|(_, known)| *known == ty).map_or("", |(name, _)| name);
     for (field_name, of) in OF_TYPE.iter().filter(|(_, of)| *of != ty) {
         let Some(field) = fields.field(field_name) else { continue };
-        fields.optional(field_name);
         let message = format!("a stage of type `{}` cannot have `{field_name}`", name(ty));
         let diagnostic = Diagnostic::new(Code::FieldsClash, field.value.source(), field.key_span, message);
         let hint = match (ty, of) {
@@ -246,19 +255,20 @@ fn refuse_other_types(
     }
 }
 
+const FAN_OUT_FIELDS: &[&str] = &["source", "stage_template"];
+
 /// Reads the fan-out itself: a list, and the work for each of its items.
 fn read_fan_out<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> SwdlStageKind<'a> {
-    let Some(mut fields) = FieldReader::from_node(given.node, "`fan_out`", sink) else {
+    let Some(mut fields) = FieldReader::from_node(given.node, "`fan_out`", FAN_OUT_FIELDS, sink) else {
         return SwdlStageKind::FanOut { source: None, template: None };
     };
     let source = fields.required("source", sink);
     let template = fields.required("stage_template", sink).and_then(|given| {
-        let mut fields = FieldReader::from_node(given.node, "a stage template", sink)?;
+        let mut fields = FieldReader::from_node(given.node, "a stage template", TEMPLATE_FIELDS, sink)?;
         let mut asked = SwdlAgentTask::read(&mut fields, sink);
         if let Some(given) = fields.optional("error_policy") {
             asked.policy = StagePolicy::read_item(given, sink);
         }
-        refuse_context_policy(&mut fields, sink);
         fields.finish(sink);
         Some((given.node, Box::new(asked)))
     });
@@ -284,17 +294,20 @@ impl<'a> SwdlAgentTask<'a> {
             roles: fields.required("roles", sink).map(|given| StageRoles::read(given, sink)).unwrap_or_default(),
             inputs: SwdlInput::read_all(fields.optional("inputs"), sink),
             outputs: SwdlDeclaration::read_outputs(fields.optional("outputs"), sink),
-            context: context.map(|given| Box::new(StageContext::read(given, "modules", sink))),
+            context: context.map(|given| Box::new(StageContext::read(given, STAGE_CONTEXT_FIELDS, sink))),
             handoff: fields.optional("handoff").map(|given| StageHandoff::read(given, sink)).unwrap_or_default(),
             policy: StagePolicy::default(),
         }
     }
 }
 
+const ROLES_FIELDS: &[&str] = &["primary", "tools"];
+const PRIMARY_ROLE_FIELDS: &[&str] = &["artifact", "model", "instructions"];
+
 impl<'a> StageRoles<'a> {
     fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> StageRoles<'a> {
         let mut roles = StageRoles::default();
-        let Some(mut fields) = FieldReader::from_node(given.node, "`roles`", sink) else { return roles };
+        let Some(mut fields) = FieldReader::from_node(given.node, "`roles`", ROLES_FIELDS, sink) else { return roles };
         if let Some(primary) = fields.required("primary", sink) {
             roles.read_primary(primary, sink);
         }
@@ -311,7 +324,9 @@ impl<'a> StageRoles<'a> {
             self.agent = read_agent(given, sink);
             return;
         }
-        let Some(mut fields) = FieldReader::from_node(given.node, "the primary role", sink) else { return };
+        let Some(mut fields) = FieldReader::from_node(given.node, "the primary role", PRIMARY_ROLE_FIELDS, sink) else {
+            return;
+        };
         self.agent = fields.required("artifact", sink).and_then(|given| read_agent(given, sink));
         self.model = read_plain_text(fields.optional("model"), sink);
         self.instructions = fields.optional("instructions").filter(|given| given.read_text(sink).is_some());
@@ -351,9 +366,11 @@ fn read_agent<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<(F
     None
 }
 
+const HANDOFF_FIELDS: &[&str] = &["format", "include_run_log", "summary_prompt"];
+
 impl<'a> StageHandoff<'a> {
     fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> StageHandoff<'a> {
-        let Some(mut fields) = FieldReader::from_node(given.node, "`handoff`", sink) else {
+        let Some(fields) = FieldReader::from_node(given.node, "`handoff`", HANDOFF_FIELDS, sink) else {
             return StageHandoff::default();
         };
         let format = fields.optional("format").and_then(|given| given.read_one_of(HANDOFF_FORMATS, sink));
@@ -367,9 +384,11 @@ impl<'a> StageHandoff<'a> {
     }
 }
 
+const GATE_FIELDS: &[&str] = &["kind", "on_timeout", "approvers", "timeout", "message"];
+
 impl<'a> GateDef<'a> {
     fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<GateDef<'a>> {
-        let mut fields = FieldReader::from_node(given.node, "a gate", sink)?;
+        let fields = FieldReader::from_node(given.node, "a gate", GATE_FIELDS, sink)?;
         if let Some(given) = fields.optional("kind") {
             given.read_one_of(GATE_KINDS, sink);
         }

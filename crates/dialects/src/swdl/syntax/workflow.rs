@@ -6,16 +6,16 @@ use serde_json::Value;
 use skein_core::{ir::HookTiming, time::Millis};
 
 use crate::{
-    diagnostics::{Code, Diagnostic, DiagnosticSink},
-    extensions::{ExtensionBlock, ExtensionLevel, ExtraFields},
-    fields::{FieldReader, FieldValue, UnloweredSteps, check_variable},
+    diagnostics::{Code, DiagnosticSink},
+    extensions::{ExtensionBlock, WORKFLOW_BLOCK_FIELDS},
+    fields::{FieldReader, FieldTable, FieldValue, ForeignKey, UnloweredSteps, check_variable},
     lowering::call_contract::CallContract,
     source::yaml::{YamlField, YamlNode},
     swdl::{
         defaults::HOOKS,
         syntax::{
-            StageContext, SwdlDeclaration, SwdlStage, policy::WorkflowPolicy, read_duration, read_id,
-            read_non_empty_text, read_plain_text, read_plain_texts, read_text,
+            StageContext, SwdlDeclaration, SwdlStage, WORKFLOW_CONTEXT_FIELDS, policy::WorkflowPolicy, read_duration,
+            read_id, read_non_empty_text, read_plain_text, read_plain_texts, read_text,
         },
     },
 };
@@ -58,12 +58,16 @@ pub(in crate::swdl) struct SwdlConfig<'a> {
     pub env: Vec<(&'a str, FieldValue<'a>)>,
 }
 
+const WORKFLOW_FIELDS: FieldTable =
+    FieldTable::open(&["workflow", "context", "x-skein", "error_policy", "config", "stages", "hooks"])
+        .with_explanations(explain_workflow_id);
+
 impl<'a> SwdlWorkflow<'a> {
     pub fn read(root: YamlNode<'a>, sink: &mut DiagnosticSink) -> Option<SwdlWorkflow<'a>> {
-        let mut fields = FieldReader::from_node(root, "a workflow", sink)?;
-        let about = match refuse_workflow_id(&mut fields, sink) {
-            true => fields.optional("workflow"),
-            false => fields.required("workflow", sink),
+        let mut fields = FieldReader::from_node(root, "a workflow", WORKFLOW_FIELDS, sink)?;
+        let about = match root.get(WORKFLOW_ID) {
+            Some(_) => fields.optional("workflow"),
+            None => fields.required("workflow", sink),
         };
         let (context, block) = (fields.optional("context"), fields.optional("x-skein"));
         let policy = fields.optional("error_policy");
@@ -74,37 +78,38 @@ impl<'a> SwdlWorkflow<'a> {
                 Some(given) => SwdlConfig::read(given, sink).unwrap_or_default(),
                 None => SwdlConfig { parameters: Some(Vec::new()), ..SwdlConfig::default() },
             },
-            context: context.map(|given| StageContext::read(given, "global_modules", sink)).unwrap_or_default(),
+            context: context.map(|given| StageContext::read(given, WORKFLOW_CONTEXT_FIELDS, sink)).unwrap_or_default(),
             stages: fields.required("stages", sink).and_then(|given| read_stages(given, sink)),
             policy: policy.map(|given| WorkflowPolicy::read(given, sink)).unwrap_or_default(),
             hooks: fields.optional("hooks").map(|given| HookDef::read_all(given, sink)).unwrap_or_default(),
             others: BTreeMap::new(),
-            border: CallContract { input: None, ..CallContract::read(block, sink) },
             skein: block.map_or_else(ExtensionBlock::default, |given| {
-                let extra = ExtraFields { own: &["output"], ..ExtraFields::default() };
-                ExtensionBlock::read(given, ExtensionLevel::Workflow, extra, sink)
+                ExtensionBlock::read(given, WORKFLOW_BLOCK_FIELDS.with_unread(&["output"]), sink)
             }),
+            border: CallContract { input: None, ..CallContract::read(block, sink) },
         };
-        let others = root.fields().into_iter().flatten().filter(|field| !fields.was_requested(field.key));
-        workflow.others = others.map(|field| (field.key.to_owned(), field.value.to_json())).collect();
-        fields.finish_open(sink);
+        workflow.others = fields.unknown_fields().map(|field| (field.key.to_owned(), field.value.to_json())).collect();
+        fields.finish(sink);
         Some(workflow)
     }
 }
 
-/// Refuses `workflow_id`, the only header of the first draft of the format. Returns true if it is present.
-fn refuse_workflow_id(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) -> bool {
-    let Some(field) = fields.field("workflow_id") else { return false };
-    fields.optional("workflow_id");
-    let message = "`workflow_id` is not a field any more";
-    let diagnostic = Diagnostic::new(Code::RemovedField, field.value.source(), field.key_span, message);
-    sink.push(diagnostic.with_hint("write `workflow`, with `id` and `name` in it"));
-    true
+/// The only header of the first draft of the format.
+const WORKFLOW_ID: &str = "workflow_id";
+
+fn explain_workflow_id(key: &str) -> Option<ForeignKey> {
+    (key == WORKFLOW_ID).then(|| ForeignKey::Refused {
+        code: Code::RemovedField,
+        message: "`workflow_id` is not a field any more".to_owned(),
+        hint: "write `workflow`, with `id` and `name` in it".to_owned(),
+    })
 }
+
+const HEADER_FIELDS: &[&str] = &["id", "name", "version", "description", "author", "tags", "ui"];
 
 impl<'a> SwdlHeader<'a> {
     fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<SwdlHeader<'a>> {
-        let mut fields = FieldReader::from_node(given.node, "`workflow`", sink)?;
+        let mut fields = FieldReader::from_node(given.node, "`workflow`", HEADER_FIELDS, sink)?;
         let about = SwdlHeader {
             id: read_id(fields.required("id", sink), sink),
             name: read_non_empty_text(fields.required("name", sink), sink),
@@ -119,9 +124,11 @@ impl<'a> SwdlHeader<'a> {
     }
 }
 
+const CONFIG_FIELDS: &[&str] = &["parameters", "timeout", "env"];
+
 impl<'a> SwdlConfig<'a> {
     fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<SwdlConfig<'a>> {
-        let mut fields = FieldReader::from_node(given.node, "`config`", sink)?;
+        let fields = FieldReader::from_node(given.node, "`config`", CONFIG_FIELDS, sink)?;
         let config = SwdlConfig {
             parameters: SwdlDeclaration::read_parameters(fields.optional("parameters"), sink),
             timeout: read_duration(fields.optional("timeout"), sink),
@@ -211,9 +218,14 @@ pub(in crate::swdl) struct NotifyDef<'a> {
     pub message: Option<FieldValue<'a>>,
 }
 
+const HOOKS_FIELDS: &[&str] = &["on_start", "on_complete", "on_failure"];
+const HOOK_FIELDS: &[&str] = &["notify", "run"];
+
 impl<'a> HookDef<'a> {
     pub fn read_all(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<HookDef<'a>> {
-        let Some(mut fields) = FieldReader::from_node(given.node, "`hooks`", sink) else { return Vec::new() };
+        let Some(fields) = FieldReader::from_node(given.node, "`hooks`", HOOKS_FIELDS, sink) else {
+            return Vec::new();
+        };
         let mut hooks = Vec::new();
         for (name, when) in HOOKS {
             let given = fields.optional(name);
@@ -224,7 +236,7 @@ impl<'a> HookDef<'a> {
     }
 
     fn read(given: FieldValue<'a>, when: HookTiming, sink: &mut DiagnosticSink) -> Option<HookDef<'a>> {
-        let mut fields = FieldReader::from_node(given.node, "a hook", sink)?;
+        let fields = FieldReader::from_node(given.node, "a hook", HOOK_FIELDS, sink)?;
         let (notify, run) = (fields.optional("notify"), fields.optional("run"));
         fields.finish(sink);
         let hook = HookDef {
@@ -241,13 +253,15 @@ impl<'a> HookDef<'a> {
     }
 }
 
+const NOTIFY_FIELDS: &[&str] = &["channel", "message"];
+
 impl<'a> NotifyDef<'a> {
     /// Reads a channel, or a channel and a message.
     fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<NotifyDef<'a>> {
         if given.node.fields().is_none() {
             return Some(NotifyDef { channel: read_plain_text(Some(given), sink)?, message: None });
         }
-        let mut fields = FieldReader::from_node(given.node, "`notify`", sink)?;
+        let mut fields = FieldReader::from_node(given.node, "`notify`", NOTIFY_FIELDS, sink)?;
         let channel = read_plain_text(fields.required("channel", sink), sink);
         let message = fields.optional("message").filter(|given| given.read_non_empty_text(sink).is_some());
         fields.finish(sink);
