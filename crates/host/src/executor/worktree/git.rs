@@ -9,7 +9,7 @@
 use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
-    io::{Read, Write},
+    io::Read,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
 };
@@ -36,7 +36,7 @@ use crate::{
 /// The file with the user's settings, beside git's output.
 const PERSON: &str = "git-person.config";
 /// The maximum number of bytes of git's output that are read.
-const SAID_BYTES: u64 = 48 * 1024 * 1024;
+const OUTPUT_BYTES: u64 = 48 * 1024 * 1024;
 /// The maximum length of a commit name.
 const REF_BYTES: usize = 255;
 /// The maximum number of filters in a repository. With more, no command is run.
@@ -74,8 +74,6 @@ pub(crate) struct GitRunner<'a> {
     /// The token that cancels the calling work as a whole.
     pub call: Option<&'a Arc<CancelToken>>,
 }
-
-/// One git command.
 pub(crate) struct GitCommand<'a> {
     /// The base name of the files that hold its output.
     pub name: &'a str,
@@ -117,6 +115,11 @@ pub(crate) struct GitOutput {
 }
 
 impl GitOutput {
+    /// The output of a query. `None` if git exited with status 1, which means that there is no such thing.
+    pub(crate) fn into_found(self) -> Result<Option<Vec<u8>>, WorktreeError> {
+        if self.status == 1 { Ok(None) } else { self.into_stdout().map(Some) }
+    }
+
     /// The output, if git succeeded.
     pub(crate) fn into_stdout(self) -> Result<Vec<u8>, WorktreeError> {
         match self.status {
@@ -136,8 +139,8 @@ impl<'a> GitRunner<'a> {
     pub(crate) fn status(&self) -> Result<Value, WorktreeError> {
         let settings = self.filter_overrides()?;
         let arguments = ["status", "--porcelain=v1", "-z", "--no-renames", "--ignore-submodules=dirty"];
-        let said = self.run(GitCommand { settings, ..GitCommand::new("git-status", &arguments) })?.into_stdout()?;
-        let files: Vec<Value> = split_texts(&said)
+        let output = self.run(GitCommand { settings, ..GitCommand::new("git-status", &arguments) })?.into_stdout()?;
+        let files: Vec<Value> = split_texts(&output)
             .iter()
             .filter_map(|line| line.split_at_checked(3))
             .map(|(state, path)| json!({"path": path, "status": state.trim()}))
@@ -163,11 +166,11 @@ impl<'a> GitRunner<'a> {
             "--ignore-submodules=dirty",
         ];
         let arguments: Vec<&str> = arguments.into_iter().chain(["--end-of-options", base, "--"]).collect();
-        let said = self.run(GitCommand { settings, ..GitCommand::new("git-diff", &arguments) })?.into_stdout()?;
-        if said.len() > limits::VALUE_BYTES {
+        let output = self.run(GitCommand { settings, ..GitCommand::new("git-diff", &arguments) })?.into_stdout()?;
+        if output.len() > limits::VALUE_BYTES {
             return Err(WorktreeError::DiffTooLarge(limits::VALUE_BYTES));
         }
-        Ok(json!({"diff": String::from_utf8_lossy(&said)}))
+        Ok(json!({"diff": String::from_utf8_lossy(&output)}))
     }
 
     /// The files that differ from the diff base, and the untracked files.
@@ -195,8 +198,8 @@ impl<'a> GitRunner<'a> {
         let new = ["ls-files", "--others", "--exclude-standard", "-z"];
         let mut files = BTreeSet::new();
         for (name, arguments) in [("git-diff", &tracked[..]), ("git-new", &new[..])] {
-            let question = GitCommand { settings: settings.clone(), ..GitCommand::new(name, arguments) };
-            files.extend(split_texts(&self.run(question)?.into_stdout()?));
+            let command = GitCommand { settings: settings.clone(), ..GitCommand::new(name, arguments) };
+            files.extend(split_texts(&self.run(command)?.into_stdout()?));
         }
         Ok(files.into_iter().collect())
     }
@@ -204,18 +207,18 @@ impl<'a> GitRunner<'a> {
     /// The files worth keeping: tracked files, and new files that are not ignored. `None` if git fails here.
     pub(crate) fn known_files(&self) -> Option<BTreeSet<String>> {
         let arguments = ["ls-files", "--cached", "--others", "--exclude-standard", "-z"];
-        let said = self.run(GitCommand::new("git-known", &arguments)).ok()?.into_stdout().ok()?;
-        Some(split_texts(&said).into_iter().collect())
+        let output = self.run(GitCommand::new("git-known", &arguments)).ok()?.into_stdout().ok()?;
+        Some(split_texts(&output).into_iter().collect())
     }
 
     /// Settings that disable every filter of the repository.
     fn filter_overrides(&self) -> Result<WorkerEnvironment, WorktreeError> {
         let arguments = ["config", "--name-only", "-z", "--get-regexp", r"^filter\."];
-        let said = self.run(GitCommand::new("git-config", &arguments))?;
-        // Status 1 means that there are none.
-        let keys = if said.status == 1 { Vec::new() } else { split_texts(&said.into_stdout()?) };
-        let drivers: BTreeSet<String> =
-            keys.iter().filter_map(|key| key.rsplit_once('.').map(|(driver, _)| driver.to_owned())).collect();
+        let keys = self.run(GitCommand::new("git-config", &arguments))?.into_found()?.unwrap_or_default();
+        let drivers: BTreeSet<String> = split_texts(&keys)
+            .iter()
+            .filter_map(|key| key.rsplit_once('.').map(|(driver, _)| driver.to_owned()))
+            .collect();
         if drivers.len() > FILTERS {
             return Err(WorktreeError::TooManyFilters(FILTERS));
         }
@@ -231,42 +234,40 @@ impl<'a> GitRunner<'a> {
     }
 
     /// Runs a command and waits for its end.
-    pub(crate) fn run(&self, question: GitCommand<'_>) -> Result<GitOutput, WorktreeError> {
-        let (log, out) = (self.output_path(question.name, "log"), self.output_path(question.name, "out"));
+    pub(crate) fn run(&self, command: GitCommand<'_>) -> Result<GitOutput, WorktreeError> {
+        let (log, out) = (self.output_path(command.name, "log"), self.output_path(command.name, "out"));
         let program = programs::find_program("git")?;
         let mut task = ProcessSpec::new(program.clone(), self.folder, log.clone(), self.mark.clone());
         let safe = SAFE_SETTINGS.iter().flat_map(|setting| ["-c", setting]).chain(["--no-pager"]);
-        task.arguments = safe.map(OsString::from).chain(question.arguments).collect();
-        task.environment = self.git_environment(&program, question.reads_person)?;
-        task.environment.extend(question.settings);
+        task.arguments = safe.map(OsString::from).chain(command.arguments).collect();
+        task.environment = self.git_environment(&program, command.reads_person)?;
+        task.environment.extend(command.settings);
         task.sandbox = programs::build_engine_sandbox(self.folder, self.run_folder())?;
-        task.stdin = question.stdin.into();
+        task.stdin = command.stdin.into();
         task.stdout = Some(out.clone());
-        task.limit = Some(self.limit.map_or(question.limit, |limit| limit.min(question.limit)));
-        let unfiltered = question.filter.is_none();
-        task.filter = question.filter;
-        let asked = |handle: process::ProcessHandle| {
+        task.limit = Some(self.limit.map_or(command.limit, |limit| limit.min(command.limit)));
+        let unfiltered = command.filter.is_none();
+        task.filter = command.filter;
+        let ended = process::run_process(task, |handle| {
             if let Some(call) = self.call {
                 call.call_on_cancel(move || handle.stop());
             }
-        };
-        let ended = process::run_process(task, asked);
+        });
         let ProcessOutcome::Exited(status) = ended.how else {
             return Err(WorktreeError::GitEnded(ended.how.message()));
         };
         let stdout = ended.stdout.as_ref();
-        if stdout.is_some_and(|stdout| stdout.problem.is_some() || (stdout.cut && question.most.is_none())) {
+        if stdout.is_some_and(|stdout| stdout.problem.is_some() || (stdout.cut && command.most.is_none())) {
             return Err(WorktreeError::UnexpectedOutput("output is too large to be stored"));
         }
-        let (read, more) = self.read_stdout(question.name, question.most)?;
+        let (read, more) = self.read_stdout(command.name, command.most)?;
         if unfiltered {
             // The output holds names and contents of files unredacted, even if a worker put a secret into them.
             for file in [&out, &log] {
                 let _ = std::fs::remove_file(file);
             }
         }
-        let out = read;
-        Ok(GitOutput { status, out, more, tail: ended.tail })
+        Ok(GitOutput { status, out: read, more, tail: ended.tail })
     }
 
     /// The folder of the run, where git keeps workspace snapshots.
@@ -326,11 +327,11 @@ impl<'a> GitRunner<'a> {
             Err(error) if error.is_missing() => return Ok((Vec::new(), 0)),
             Err(error) => return Err(unread(&error)),
         };
-        if most.is_none() && mark.size > SAID_BYTES {
+        if most.is_none() && mark.size > OUTPUT_BYTES {
             return Err(WorktreeError::UnexpectedOutput("output is too large to be read"));
         }
         let mut out = Vec::new();
-        file.take(most.unwrap_or(SAID_BYTES)).read_to_end(&mut out).map_err(|error| unread(&error))?;
+        file.take(most.unwrap_or(OUTPUT_BYTES)).read_to_end(&mut out).map_err(|error| unread(&error))?;
         let more = mark.size.saturating_sub(out.len() as u64);
         Ok((out, more))
     }
@@ -340,11 +341,19 @@ impl<'a> GitRunner<'a> {
     }
 }
 
+/// The path in a variable of the host. A relative one is ignored.
+fn absolute_path(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+/// The folder of the user's configuration files.
+pub(crate) fn user_config_folder() -> Option<PathBuf> {
+    absolute_path("XDG_CONFIG_HOME").or_else(|| Some(absolute_path("HOME")?.join(".config")))
+}
+
 /// `safe.directory` and `core.excludesFile` of the user, as a configuration file of their own.
 fn read_user_config() -> String {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = absolute("HOME");
-    let settings = absolute("XDG_CONFIG_HOME").or_else(|| Some(home.as_ref()?.join(".config")));
+    let (home, settings) = (absolute_path("HOME"), user_config_folder());
     let files =
         [settings.as_ref().map(|folder| folder.join("git/config")), home.as_ref().map(|home| home.join(".gitconfig"))];
     let mut safe = Vec::new();
@@ -379,10 +388,8 @@ fn diff_base(workspace: &RootFolder, convergence: &ConvergencePolicy) -> Result<
     let base = match (written, convergence.diff_base_ref_file.as_deref()) {
         (Some(text), _) => text.to_owned(),
         (None, Some(file)) => {
-            let read = workspace.read_file(Path::new(file), limits::DECISION_BYTES);
-            let bytes = read?;
-            let text = String::from_utf8_lossy(&bytes).into_owned();
-            text.lines().next().unwrap_or_default().trim().to_owned()
+            let bytes = workspace.read_file(Path::new(file), limits::DECISION_BYTES)?;
+            String::from_utf8_lossy(&bytes).lines().next().unwrap_or_default().trim().to_owned()
         }
         (None, None) => String::new(),
     };
@@ -436,9 +443,9 @@ impl SnapshotRepo<'_> {
             index: "none",
             stdin: Vec::new(),
         };
-        let said = self.run_limited(call, Some(limits::CHANGES_BYTES))?;
-        let more = said.more;
-        Ok(truncate_diff(said.into_stdout()?, more))
+        let output = self.run_limited(call, Some(limits::CHANGES_BYTES))?;
+        let more = output.more;
+        Ok(truncate_diff(output.into_stdout()?, more))
     }
 
     /// Writes the diff of two snapshots to a file. If there is no difference, no file is written.
@@ -474,9 +481,7 @@ pub(crate) fn write_unknown_changes(files: &AttemptDir, why: &WorktreeError) -> 
 }
 
 fn write_changes_file(files: &RootFolder, text: &[u8]) -> Result<(), WorktreeError> {
-    let mut file = files.create_file(AttemptDir::CHANGES, false)?;
-    file.write_all(text)?;
-    Ok(file.persist_unsynced()?)
+    Ok(files.replace_unsynced(AttemptDir::CHANGES, text, false)?)
 }
 
 /// Truncates a diff at the end of a line, and appends a line that says so.

@@ -29,8 +29,10 @@ use crate::{
             attempt_workspace::{AttemptWorkspace, next_number},
             git::{self, split_names},
             lock_sequence, parse_object_id,
-            snapshot::{SnapshotCommand, SnapshotRepo, SnapshotView, WorkspaceSnapshot},
-            step_worktree::{self, CheckoutError, PendingMerge, SnapshotCheckout, StepWorktree, UnmergedChanges},
+            snapshot::{SnapshotRepo, SnapshotView, WorkspaceSnapshot},
+            step_worktree::{
+                self, CheckoutError, PendingMerge, SnapshotCheckout, StepWorktree, UnmergedChanges, index_line,
+            },
             whole_view,
         },
     },
@@ -256,6 +258,57 @@ impl AttemptWorkspace {
         let report = attempt.shared.redact_report(report.clone());
         build_merge(attempt, &repo).merge_changes(own, &after.tree, attempt.job.attempt, report)
     }
+
+    /// Imports the clean changes of its conflicts, and collects the conflicting files.
+    pub(crate) fn import_conflicts(&mut self, attempt: &AttemptContext) -> Result<(), StageError> {
+        if attempt.job.workspace.conflicts.is_empty() {
+            return Ok(());
+        }
+        let wrong = |step: &str, why: WorktreeError| {
+            let message = format!("the unmerged changes of `{step}` cannot be imported: {why}");
+            failed_attempt(ErrorClass::Transient, message)
+        };
+        for conflict in &attempt.job.workspace.conflicts {
+            let brought = self.import_conflict(attempt, conflict).map_err(|why| wrong(&conflict.step, why))?;
+            self.conflicts.extend(brought);
+        }
+        Ok(())
+    }
+
+    fn import_conflict(
+        &self,
+        attempt: &AttemptContext,
+        conflict: &MergeConflict,
+    ) -> Result<Option<ConflictDetails>, WorktreeError> {
+        let Some(mut theirs) = StepWorktree::find(&attempt.run, conflict.of)? else { return Ok(None) };
+        let Some(mut unfit) = theirs.note.unfit.clone() else { return Ok(None) };
+        let files = match unfit.left {
+            Some(files) => files,
+            None => {
+                let repo = self.open_snapshot_repo(attempt)?;
+                let view = match (&self.own, &self.view) {
+                    (Some(_), Some(view)) => view.clone(),
+                    _ => whole_view(&repo),
+                };
+                let left = apply_mergeable_changes(&repo, attempt, &view, [&theirs.note.commit, &unfit.theirs])?;
+                unfit.left = Some(left.clone());
+                theirs.note.unfit = Some(unfit);
+                theirs.save()?;
+                left
+            }
+        };
+        let (tree, base) = (theirs.path().to_owned(), theirs.note.commit.clone());
+        Ok(Some(ConflictDetails { step: conflict.step.clone(), files, tree, base }))
+    }
+
+    /// The paths that a sandbox must show so that the conflicts can be read.
+    pub(crate) fn conflict_paths(&self, attempt: &AttemptContext) -> Result<Vec<PathBuf>, WorktreeError> {
+        if self.conflicts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let objects = step_worktree::borrowed_objects(&self.open_snapshot_repo(attempt)?);
+        Ok(self.conflicts.iter().map(|conflict| conflict.tree.clone()).chain([objects]).collect())
+    }
 }
 
 fn build_merge<'a>(attempt: &'a AttemptContext, repo: &'a SnapshotRepo<'a>) -> WorktreeMerge<'a> {
@@ -297,7 +350,7 @@ pub(crate) fn finish_interrupted_merge(
     let Some(note) = step_worktree::read_note(run, job.attempt).map_err(non_retryable)? else {
         return Ok(None);
     };
-    let of = |merging: &step_worktree::PendingMerge| merging.attempt.role == job.attempt.role;
+    let of = |merging: &PendingMerge| merging.attempt.role == job.attempt.role;
     let Some(merging) = note.merging.filter(of) else { return Ok(None) };
     let sequence = attempt.snapshot_sequence();
     let _one = lock_sequence(&sequence);
@@ -357,59 +410,6 @@ impl MergeConflict {
     }
 }
 
-impl AttemptWorkspace {
-    /// Imports the clean changes of its conflicts, and collects the conflicting files.
-    pub(crate) fn import_conflicts(&mut self, attempt: &AttemptContext) -> Result<(), StageError> {
-        if attempt.job.workspace.conflicts.is_empty() {
-            return Ok(());
-        }
-        let wrong = |step: &str, why: WorktreeError| {
-            let message = format!("the unmerged changes of `{step}` cannot be imported: {why}");
-            failed_attempt(ErrorClass::Transient, message)
-        };
-        for conflict in &attempt.job.workspace.conflicts {
-            let brought = self.import_conflict(attempt, conflict).map_err(|why| wrong(&conflict.step, why))?;
-            self.conflicts.extend(brought);
-        }
-        Ok(())
-    }
-
-    fn import_conflict(
-        &self,
-        attempt: &AttemptContext,
-        conflict: &MergeConflict,
-    ) -> Result<Option<ConflictDetails>, WorktreeError> {
-        let Some(mut theirs) = StepWorktree::find(&attempt.run, conflict.of)? else { return Ok(None) };
-        let Some(mut unfit) = theirs.note.unfit.clone() else { return Ok(None) };
-        let files = match unfit.left {
-            Some(files) => files,
-            None => {
-                let repo = self.open_snapshot_repo(attempt)?;
-                let view = match (&self.own, &self.view) {
-                    (Some(_), Some(view)) => view.clone(),
-                    _ => whole_view(&repo),
-                };
-                let left = apply_mergeable_changes(&repo, attempt, &view, [&theirs.note.commit, &unfit.theirs])?;
-                unfit.left = Some(left.clone());
-                theirs.note.unfit = Some(unfit);
-                theirs.save()?;
-                left
-            }
-        };
-        let (tree, base) = (theirs.path().to_owned(), theirs.note.commit.clone());
-        Ok(Some(ConflictDetails { step: conflict.step.clone(), files, tree, base }))
-    }
-
-    /// The paths that a sandbox must show so that the conflicts can be read.
-    pub(crate) fn conflict_paths(&self, attempt: &AttemptContext) -> Result<Vec<PathBuf>, WorktreeError> {
-        if self.conflicts.is_empty() {
-            return Ok(Vec::new());
-        }
-        let objects = step_worktree::borrowed_objects(&self.open_snapshot_repo(attempt)?);
-        Ok(self.conflicts.iter().map(|conflict| conflict.tree.clone()).chain([objects]).collect())
-    }
-}
-
 /// Applies the clean changes of a worktree to a folder. Returns the conflicting files.
 fn apply_mergeable_changes(
     repo: &SnapshotRepo<'_>,
@@ -443,29 +443,17 @@ fn tree_without_conflicts(
     }
     const INDEX: &str = "settle";
     repo.remove_stale_lock(INDEX);
-    let ask = |name, arguments: &[&str], stdin| {
-        let arguments = arguments.iter().map(Into::into).collect();
-        repo.run(SnapshotCommand { name, arguments, files: view.root.path(), index: INDEX, stdin })?.into_stdout()
-    };
-    ask("settle-read", &["read-tree", &out.tree], Vec::new())?;
-    let mut stdin = Vec::new();
-    let mut entry = |mode: &str, id: &str, path: &Path| {
-        stdin.extend_from_slice(format!("{mode} {id}\t").as_bytes());
-        stdin.extend_from_slice(path.as_os_str().as_encoded_bytes());
-        stdin.push(0);
-    };
+    let run = |name, arguments: &[&str], stdin| repo.run_with_index((view.root.path(), INDEX), name, arguments, stdin);
+    run("settle-read", &["read-tree", &out.tree], Vec::new())?;
     let unfit: BTreeSet<&Path> = out.unfit.iter().map(PathBuf::as_path).collect();
     let none = ("0".to_owned(), "0".repeat(ours.len()));
     let mut changes = repo.list_changes(&out.tree, ours)?;
     changes.retain(|change| unfit.contains(change.path.as_path()));
     // A file may replace a folder: removals make room first.
     changes.sort_by_key(|change| change.new.is_some());
-    for change in &changes {
-        let (mode, id) = change.new.as_ref().unwrap_or(&none);
-        entry(mode, id, &change.path);
-    }
-    ask("settle-put", &["update-index", "-z", "--index-info"], stdin)?;
-    super::parse_object_id(&ask("settle-write", &["write-tree"], Vec::new())?)
+    let lines = changes.iter().flat_map(|change| index_line(change.new.as_ref().unwrap_or(&none), &change.path));
+    run("settle-put", &["update-index", "-z", "--index-info"], lines.collect())?;
+    parse_object_id(&run("settle-write", &["write-tree"], Vec::new())?)
 }
 
 /// Marks the conflicts of a step as resolved. The worktrees stay with the run, because the work is repeated if the host

@@ -15,7 +15,7 @@ pub(crate) mod step_worktree;
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
-    io::{self, Write},
+    io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -30,6 +30,7 @@ use skein_core::{
     plan::Plan,
 };
 
+pub use self::snapshot::is_repository;
 use self::snapshot::{SnapshotRepo, SnapshotRules, SnapshotView};
 use crate::{
     executor::programs::ProgramError,
@@ -149,9 +150,7 @@ pub(crate) struct SnapshotSequence {
     /// The next sequence number, once it is known.
     next: Option<u64>,
 }
-
-/// The workspace data of a run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Default)]
 struct RunWorkspaceState {
     turn: Arc<Mutex<SnapshotSequence>>,
     /// True if the workspace of any step may have to be restored, so that its users must be tracked.
@@ -171,8 +170,7 @@ impl WorkspaceRegistry {
     }
 
     fn snapshot_sequence(&self, run: &RunId) -> Arc<Mutex<SnapshotSequence>> {
-        let new = || RunWorkspaceState { turn: Arc::default(), watched: false };
-        Arc::clone(&self.lock_runs().entry(run.clone()).or_insert_with(new).turn)
+        Arc::clone(&self.lock_runs().entry(run.clone()).or_default().turn)
     }
 
     pub(crate) fn forget(&self, run: &RunId) {
@@ -182,11 +180,6 @@ impl WorkspaceRegistry {
     fn lock_runs(&self) -> MutexGuard<'_, BTreeMap<RunId, RunWorkspaceState>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// True if a folder looks like part of a git repository, without running git.
-pub fn is_repository(folder: &Path) -> bool {
-    snapshot::looks_like_repository(folder)
 }
 
 /// The remaining worktrees below the folder of a run: the step of each, and the path of its files.
@@ -227,7 +220,7 @@ fn parse_object_id(output: &[u8]) -> Result<String, WorktreeError> {
 }
 
 fn path_from_bytes(bytes: &[u8]) -> PathBuf {
-    Path::new(OsStr::from_bytes(bytes)).to_owned()
+    PathBuf::from(OsStr::from_bytes(bytes))
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -266,10 +259,7 @@ impl WorkspaceUsage {
         if lasts {
             return files.root().replace_file(AttemptDir::WORKSPACE, &bytes);
         }
-        let mut file = files.root().create_file(AttemptDir::WORKSPACE, false)?;
-        file.write_all(&bytes)
-            .map_err(|error| FilePathError::new(files.root().path(), Path::new(AttemptDir::WORKSPACE), error))?;
-        file.persist_unsynced()
+        files.root().replace_unsynced(AttemptDir::WORKSPACE, &bytes, false)
     }
 
     /// True if an attempt of another step could have changed the same files during this one or since.

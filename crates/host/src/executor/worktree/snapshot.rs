@@ -9,7 +9,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::{OsStr, OsString},
     fs,
-    os::unix::ffi::{OsStrExt, OsStringExt},
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
@@ -18,8 +18,8 @@ use skein_core::{limits, time::Millis};
 
 use super::{
     WorktreeError,
-    git::{GitCommand, GitOutput, GitRunner, split_names},
-    parse_object_id,
+    git::{GitCommand, GitOutput, GitRunner, split_names, user_config_folder},
+    parse_object_id, path_from_bytes,
 };
 use crate::{
     process::{OutputFilterFactory, ProcessMark},
@@ -29,7 +29,7 @@ use crate::{
 const ORIGIN: &str = "origin.json";
 const GIT: &str = "git";
 /// The folder for git's output while it is read.
-const SAID: &str = "said";
+const OUTPUT: &str = "said";
 /// Overrides all attributes that a workspace sets for its files.
 const ATTRIBUTES: &str = "* -text !eol -ident -filter !working-tree-encoding !diff !merge\n";
 const CONFIG: &str = "[core]\n\tquotePath = false\n\tautocrlf = false\n\tattributesFile = /dev/null\n\tfsyncMethod = batch\n\
@@ -80,8 +80,8 @@ impl<'a> SnapshotRepo<'a> {
     }
 
     /// Git in the user's repository itself, used only to list names.
-    pub(crate) fn origin_git<'b>(&'b self, said: &'b RootFolder) -> GitRunner<'b> {
-        GitRunner::new(self.top.path(), said, self.mark)
+    pub(crate) fn origin_git<'b>(&'b self, kept: &'b RootFolder) -> GitRunner<'b> {
+        GitRunner::new(self.top.path(), kept, self.mark)
     }
 
     /// The folder that contains the git folder and the notes.
@@ -90,7 +90,7 @@ impl<'a> SnapshotRepo<'a> {
     }
 
     pub(crate) fn output_folder(&self) -> Result<RootFolder, WorktreeError> {
-        Ok(self.root.make_folders_unsynced(SAID, true)?)
+        Ok(self.root.make_folders_unsynced(OUTPUT, true)?)
     }
 
     pub(crate) fn git_folder(&self) -> PathBuf {
@@ -101,17 +101,29 @@ impl<'a> SnapshotRepo<'a> {
         self.run_limited(call, None)
     }
 
+    /// Runs a command on some files with an index of its own, and returns its output.
+    pub(crate) fn run_with_index(
+        &self,
+        (files, index): (&Path, &str),
+        name: &str,
+        arguments: &[impl AsRef<OsStr>],
+        stdin: Vec<u8>,
+    ) -> Result<Vec<u8>, WorktreeError> {
+        let arguments = arguments.iter().map(OsString::from).collect();
+        self.run(SnapshotCommand { name, arguments, files, index, stdin })?.into_stdout()
+    }
+
     /// Runs a command. With `most`, the output is limited and redacted.
     pub(crate) fn run_limited(&self, call: SnapshotCommand<'_>, most: Option<u64>) -> Result<GitOutput, WorktreeError> {
-        let said = self.output_folder()?;
-        let git = GitRunner::new(call.files, &said, self.mark);
-        let mut question = GitCommand::new(call.name, &call.arguments);
-        question.settings = self.git_variables(call.files, call.index);
-        question.stdin = call.stdin;
-        question.limit = Millis(limits::SNAPSHOT);
-        question.most = most;
-        question.filter = self.filter.clone().filter(|_| most.is_some());
-        git.run(question)
+        let kept = self.output_folder()?;
+        GitRunner::new(call.files, &kept, self.mark).run(GitCommand {
+            settings: self.git_variables(call.files, call.index),
+            stdin: call.stdin,
+            limit: Millis(limits::SNAPSHOT),
+            most,
+            filter: self.filter.clone().filter(|_| most.is_some()),
+            ..GitCommand::new(call.name, &call.arguments)
+        })
     }
 
     fn git_variables(&self, files: &Path, index: &str) -> Vec<(OsString, OsString)> {
@@ -152,7 +164,7 @@ fn create_repo(
 ) -> Result<RootFolder, WorktreeError> {
     let pending = run.begin_snapshot_repo(name)?;
     let git = GitRunner::new(folder.path(), &pending, mark);
-    let origin = match looks_like_repository(folder.path()) {
+    let origin = match is_repository(folder.path()) {
         true => OriginRepository::from_git(git)
             .map(Some)
             .or_else(|why| is_no_repository_error(&why).then_some(None).ok_or(why))?,
@@ -168,9 +180,8 @@ fn create_repo(
         OsString::from(format!("--object-format={format}")),
         place.clone().into_os_string(),
     ];
-    let mut question = GitCommand::new("init", &arguments);
-    question.settings = vec![("GIT_CONFIG_GLOBAL".into(), "/dev/null".into())];
-    git.run(question)?.into_stdout()?;
+    let settings = vec![("GIT_CONFIG_GLOBAL".into(), "/dev/null".into())];
+    git.run(GitCommand { settings, ..GitCommand::new("init", &arguments) })?.into_stdout()?;
     let io = |error| WorktreeError::File { path: place.clone(), error };
     fs::create_dir_all(place.join("info")).map_err(io)?;
     fs::create_dir_all(place.join("objects/info")).map_err(io)?;
@@ -239,8 +250,6 @@ pub(crate) enum SnapshotRules {
     /// No repository: all files, up to a limit.
     Plain,
 }
-
-/// A snapshot of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WorkspaceSnapshot {
     pub tree: String,
@@ -257,8 +266,8 @@ impl SnapshotRepo<'_> {
             self.update_index(view, &["--force-remove"], &gone)?;
         }
         self.update_index(view, &["--add", "--remove", "--replace"], &there)?;
-        let said = self.run(self.view_command(view, "write-tree", &["write-tree"]))?;
-        Ok(WorkspaceSnapshot { tree: parse_object_id(&said.into_stdout()?)?, left_out })
+        let output = self.run(self.view_command(view, "write-tree", &["write-tree"]))?;
+        Ok(WorkspaceSnapshot { tree: parse_object_id(&output.into_stdout()?)?, left_out })
     }
 
     pub(crate) fn view_command<'b>(
@@ -294,10 +303,10 @@ impl SnapshotRepo<'_> {
             let mut arguments = vec![OsString::from("ls-files"), "-z".into(), "--stage".into()];
             arguments.extend(prefix_arguments(&view.prefix));
             let kept = self.output_folder()?;
-            let mut question = GitCommand::new("tracked", &arguments);
-            question.settings = vec![("GIT_LITERAL_PATHSPECS".into(), "1".into())];
-            let said = self.origin_git(&kept).run(question)?.into_stdout()?;
-            listed.extend(split_names(&said).filter_map(parse_tracked_path));
+            let settings = vec![("GIT_LITERAL_PATHSPECS".into(), "1".into())];
+            let command = GitCommand { settings, ..GitCommand::new("tracked", &arguments) };
+            let output = self.origin_git(&kept).run(command)?.into_stdout()?;
+            listed.extend(split_names(&output).filter_map(parse_tracked_path));
         }
         Ok(listed)
     }
@@ -387,7 +396,7 @@ pub(crate) struct OriginRepository {
 }
 
 /// True if a folder looks like part of a repository. Git has the final word; this only saves calls.
-pub(crate) fn looks_like_repository(folder: &Path) -> bool {
+pub fn is_repository(folder: &Path) -> bool {
     folder.ancestors().map(|folder| folder.join(".git")).any(|git| git.is_file() || git.join("HEAD").exists())
 }
 
@@ -396,18 +405,17 @@ impl OriginRepository {
         let places = ["objects", "info/exclude", "shallow"].into_iter().flat_map(|place| ["--git-path", place]);
         let mut arguments = vec!["rev-parse", "--path-format=absolute", "--show-object-format", "--show-toplevel"];
         arguments.extend(places);
-        let said = git.run(GitCommand::new("git-origin", &arguments))?.into_stdout()?;
-        let lines: Vec<&[u8]> = said.strip_suffix(b"\n").unwrap_or(&said).split(|b| *b == b'\n').collect();
+        let output = git.run(GitCommand::new("git-origin", &arguments))?.into_stdout()?;
+        let lines: Vec<&[u8]> = output.strip_suffix(b"\n").unwrap_or(&output).split(|b| *b == b'\n').collect();
         let [format, top, objects, exclude, shallow] = lines[..] else {
             return Err(WorktreeError::UnexpectedOutput("list of repository folders cannot be parsed"));
         };
-        let path = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
         Ok(OriginRepository {
-            top: path(top),
-            objects: path(objects),
-            exclude: path(exclude),
+            top: path_from_bytes(top),
+            objects: path_from_bytes(objects),
+            exclude: path_from_bytes(exclude),
             excludes_file: read_setting(git, "core.excludesFile")?.map(PathBuf::from).or_else(default_excludes),
-            shallow: path(shallow),
+            shallow: path_from_bytes(shallow),
             format: String::from_utf8_lossy(format).into_owned(),
             author: read_author(git)?,
         })
@@ -416,11 +424,8 @@ impl OriginRepository {
 
 /// The commit that is checked out. `None` if there is none yet.
 pub(crate) fn read_head(git: GitRunner<'_>) -> Result<Option<String>, WorktreeError> {
-    let said = git.run(GitCommand::new("git-head", &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]))?;
-    match said.status {
-        1 => Ok(None),
-        _ => said.into_stdout().and_then(|out| crate::executor::worktree::parse_object_id(&out)).map(Some),
-    }
+    let output = git.run(GitCommand::new("git-head", &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]))?;
+    output.into_found()?.map(|out| parse_object_id(&out)).transpose()
 }
 
 fn read_author(git: GitRunner<'_>) -> Result<Vec<(String, String)>, WorktreeError> {
@@ -433,16 +438,11 @@ fn read_author(git: GitRunner<'_>) -> Result<Vec<(String, String)>, WorktreeErro
 
 /// The default file of the user's global ignore rules, if no file is configured.
 fn default_excludes() -> Option<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let settings = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
-    Some(settings.join("git/ignore")).filter(|file| file.is_file())
+    Some(user_config_folder()?.join("git/ignore")).filter(|file| file.is_file())
 }
 
 fn read_setting(git: GitRunner<'_>, name: &str) -> Result<Option<String>, WorktreeError> {
-    let question = GitCommand::new("git-setting", &["config", "--type=path", "--get", name]);
-    let said = git.run(GitCommand { reads_person: true, ..question })?;
-    match said.status {
-        1 => Ok(None),
-        _ => said.into_stdout().map(|out| Some(String::from_utf8_lossy(&out).trim_end_matches('\n').to_owned())),
-    }
+    let command = GitCommand::new("git-setting", &["config", "--type=path", "--get", name]);
+    let found = git.run(GitCommand { reads_person: true, ..command })?.into_found()?;
+    Ok(found.map(|out| String::from_utf8_lossy(&out).trim_end_matches('\n').to_owned()))
 }

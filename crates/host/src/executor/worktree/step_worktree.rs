@@ -21,13 +21,10 @@ use crate::{
     executor::worktree::{
         WorktreeError,
         git::{GitCommand, GitRunner},
-        parse_object_id,
-        snapshot::{self, SnapshotCommand, SnapshotRepo, SnapshotRules, SnapshotView, path_line},
+        parse_object_id, path_from_bytes,
+        snapshot::{self, SnapshotRepo, SnapshotRules, SnapshotView, path_line},
     },
-    workspace::{
-        RootFolder, RunDir,
-        root::{EntryKind, FilePathError},
-    },
+    workspace::{RootFolder, RunDir, root::EntryKind},
 };
 
 /// The durable note about a worktree.
@@ -73,7 +70,6 @@ pub(crate) struct PendingMerge {
 pub(crate) struct StepWorktree {
     place: RootFolder,
     pub note: WorktreeNote,
-    /// The folder with its files.
     pub files: RootFolder,
 }
 
@@ -202,14 +198,10 @@ fn commit_workspace(repo: &SnapshotRepo<'_>) -> Result<String, WorktreeError> {
 fn create_files(repo: &SnapshotRepo<'_>, place: &RootFolder, commit: &str) -> Result<(), WorktreeError> {
     place.remove(PENDING)?;
     let files = place.make_folders(PENDING, true)?;
-    let (index, at) = ("make", files.path());
-    repo.remove_stale_lock(index);
-    let ask = |name, arguments: &[&str]| {
-        let arguments = arguments.iter().map(OsString::from).collect();
-        repo.run(SnapshotCommand { name, arguments, files: at, index, stdin: Vec::new() })?.into_stdout()
-    };
-    ask("make-read", &["read-tree", commit])?;
-    ask("make-files", &["checkout-index", "--all", "--force"])?;
+    let place_and_index = (files.path(), "make");
+    repo.remove_stale_lock("make");
+    repo.run_with_index(place_and_index, "make-read", &["read-tree", commit], Vec::new())?;
+    repo.run_with_index(place_and_index, "make-files", &["checkout-index", "--all", "--force"], Vec::new())?;
     create_git_folder(repo, &files, commit)?;
     files.sync_all()?;
     Ok(place.move_new(PENDING, FILES)?)
@@ -221,23 +213,23 @@ fn create_git_folder(repo: &SnapshotRepo<'_>, files: &RootFolder, commit: &str) 
     let kept = repo.output_folder()?;
     let git = GitRunner::new(files.path(), &kept, repo.mark);
     let place = files.path().join(".git");
-    let ask = |name, arguments: &[String]| {
-        let mut question = GitCommand::new(name, arguments);
-        question.settings = vec![
+    let run = |name, arguments: &[String]| {
+        let mut command = GitCommand::new(name, arguments);
+        command.settings = vec![
             ("GIT_CONFIG_GLOBAL".into(), "/dev/null".into()),
             ("GIT_DIR".into(), place.clone().into()),
             ("GIT_WORK_TREE".into(), files.path().into()),
             ("GIT_OPTIONAL_LOCKS".into(), "1".into()),
         ];
-        git.run(question)?.into_stdout().map(drop)
+        git.run(command)?.into_stdout().map(drop)
     };
     let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
-    ask("git-init", &words(&["init", "--quiet", "--template=", &format!("--object-format={format}")]))?;
+    run("git-init", &words(&["init", "--quiet", "--template=", &format!("--object-format={format}")]))?;
     let mut borrowed = path_line(&repo.git_folder().join("objects"));
     if let Some(origin) = &repo.origin {
         borrowed.extend(path_line(&origin.objects));
         for (name, value) in &origin.author {
-            ask("git-author", &words(&["config", name, value]))?;
+            run("git-author", &words(&["config", name, value]))?;
         }
         if origin.shallow.exists() {
             fs::copy(&origin.shallow, place.join("shallow"))?;
@@ -248,8 +240,8 @@ fn create_git_folder(repo: &SnapshotRepo<'_>, files: &RootFolder, commit: &str) 
     fs::create_dir_all(place.join("hooks")).map_err(io)?;
     fs::write(place.join("objects/info/alternates"), borrowed).map_err(io)?;
     fs::write(place.join("HEAD"), format!("{commit}\n")).map_err(io)?;
-    ask("git-read", &words(&["read-tree", "HEAD"]))?;
-    ask("git-refresh", &words(&["update-index", "-q", "--refresh"])).or(Ok(()))
+    run("git-read", &words(&["read-tree", "HEAD"]))?;
+    run("git-refresh", &words(&["update-index", "-q", "--refresh"])).or(Ok(()))
 }
 
 /// The folder of the objects that the git folder of a worktree borrows.
@@ -267,8 +259,6 @@ pub(crate) struct SnapshotChange {
     pub old: SnapshotEntry,
     pub new: SnapshotEntry,
 }
-
-/// The error of a checkout.
 #[derive(Debug)]
 pub(crate) enum CheckoutError {
     /// These files have neither their old nor their new content.
@@ -276,14 +266,8 @@ pub(crate) enum CheckoutError {
     Failed(WorktreeError),
 }
 
-impl From<WorktreeError> for CheckoutError {
-    fn from(error: WorktreeError) -> CheckoutError {
-        CheckoutError::Failed(error)
-    }
-}
-
-impl From<FilePathError> for CheckoutError {
-    fn from(error: FilePathError) -> CheckoutError {
+impl<E: Into<WorktreeError>> From<E> for CheckoutError {
+    fn from(error: E) -> CheckoutError {
         CheckoutError::Failed(error.into())
     }
 }
@@ -298,27 +282,20 @@ pub(crate) struct SnapshotCheckout<'a> {
 impl SnapshotRepo<'_> {
     pub(crate) fn list_changes(&self, from: &str, to: &str) -> Result<Vec<SnapshotChange>, WorktreeError> {
         let arguments = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", from, to];
-        let call = SnapshotCommand {
-            name: "changes",
-            arguments: arguments.iter().map(OsString::from).collect(),
-            files: self.top.path(),
-            index: "none",
-            stdin: Vec::new(),
-        };
-        parse_changes(&self.run(call)?.into_stdout()?)
-            .ok_or(WorktreeError::UnexpectedOutput("list of changes cannot be parsed"))
+        let output = self.run_with_index((self.top.path(), "none"), "changes", &arguments, Vec::new())?;
+        parse_changes(&output).ok_or(WorktreeError::UnexpectedOutput("list of changes cannot be parsed"))
     }
 }
 
 /// Parses `:mode mode id id letter` and the path, each NUL-terminated.
-fn parse_changes(said: &[u8]) -> Option<Vec<SnapshotChange>> {
-    let mut parts = said.split(|byte| *byte == 0);
+fn parse_changes(output: &[u8]) -> Option<Vec<SnapshotChange>> {
+    let mut parts = output.split(|byte| *byte == 0);
     let mut changes = Vec::new();
     while let Some(line) = parts.next().filter(|line| !line.is_empty()) {
         let line = std::str::from_utf8(line).ok()?.strip_prefix(':')?;
         let [old_mode, new_mode, old, new, _] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
         let blob = |mode: &str, id: &str| (mode != "000000").then(|| (mode.to_owned(), id.to_owned()));
-        let path = PathBuf::from(OsStr::from_bytes(parts.next()?));
+        let path = path_from_bytes(parts.next()?);
         changes.push(SnapshotChange { path, old: blob(old_mode, old), new: blob(new_mode, new) });
     }
     Some(changes)
@@ -335,10 +312,10 @@ impl SnapshotCheckout<'_> {
         let now = self.repo.take_snapshot(self.view)?.tree;
         let mut left = self.repo.list_changes(&now, to)?;
         left.retain(|change| meant.contains_key(&change.path));
-        let others = left.iter().filter(|change| meant.get(&change.path) != Some(&change.old));
-        let others: Vec<PathBuf> = others.map(|change| change.path.clone()).collect();
-        if !others.is_empty() {
-            return Err(CheckoutError::Changed(others));
+        let foreign = left.iter().filter(|change| meant.get(&change.path) != Some(&change.old));
+        let foreign: Vec<PathBuf> = foreign.map(|change| change.path.clone()).collect();
+        if !foreign.is_empty() {
+            return Err(CheckoutError::Changed(foreign));
         }
         self.write_files(&left)?;
         Ok(())
@@ -364,24 +341,21 @@ impl SnapshotCheckout<'_> {
         let index = "put";
         self.repo.remove_stale_lock(index);
         let _ = fs::remove_file(self.repo.git_folder().join(index));
-        let mut stdin = Vec::new();
-        for change in changes {
-            if let Some((mode, id)) = &change.new {
-                stdin.extend_from_slice(format!("{mode} {id}\t").as_bytes());
-                stdin.extend_from_slice(change.path.as_os_str().as_bytes());
-                stdin.push(0);
-            }
-        }
-        let ask = |name, arguments: Vec<OsString>, stdin| {
-            let files = self.view.root.path();
-            self.repo.run(SnapshotCommand { name, arguments, files, index, stdin })?.into_stdout()
-        };
-        ask("put", ["update-index", "-z", "--index-info"].map(OsString::from).into(), stdin)?;
+        let new = changes.iter().filter_map(|change| Some(index_line(change.new.as_ref()?, &change.path)));
+        let place_and_index = (self.view.root.path(), index);
+        let arguments = ["update-index", "-z", "--index-info"];
+        self.repo.run_with_index(place_and_index, "put", &arguments, new.flatten().collect())?;
         let mut prefix = OsString::from("--prefix=");
         prefix.push(staged.path());
         prefix.push("/");
-        ask("lay-out", vec!["checkout-index".into(), "--all".into(), "--force".into(), prefix], Vec::new()).map(drop)
+        let arguments = [OsStr::new("checkout-index"), OsStr::new("--all"), OsStr::new("--force"), &prefix];
+        self.repo.run_with_index(place_and_index, "lay-out", &arguments, Vec::new()).map(drop)
     }
+}
+
+/// A line of input for `update-index --index-info`: `mode id⇥path` and a NUL.
+pub(crate) fn index_line((mode, id): &(String, String), path: &Path) -> Vec<u8> {
+    [format!("{mode} {id}\t").as_bytes(), path.as_os_str().as_bytes(), b"\0"].concat()
 }
 
 /// Moves one staged file to its place.
