@@ -20,7 +20,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use skein_core::{limits, time::Timestamp};
 
-use crate::http::{self, HttpError, HttpRequest, HttpResponse, NetworkAccess};
+use crate::{
+    http::{self, HttpError, HttpRequest, HttpResponse, NetworkAccess},
+    redact,
+};
 
 /// A notification channel, as the project configures it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,8 +59,6 @@ pub enum ChannelUrl {
     Plain(String),
     Secret(String),
 }
-
-/// One message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChannelMessage {
     /// The same for each delivery of the message.
@@ -180,16 +181,9 @@ fn signed_headers(id: &str, body: &str, key: Option<&str>, now: Timestamp) -> Ve
 }
 
 fn encode_base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for three in bytes.chunks(3) {
-        let bits = three.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
-        for i in 0..4 {
-            let digit = DIGITS[(bits >> (18 - 6 * i)) as usize & 63];
-            text.push(if i <= three.len() { char::from(digit) } else { '=' });
-        }
-    }
-    text
+    let mut text = redact::encode_sextets(bytes, redact::STANDARD);
+    text.resize(text.len().next_multiple_of(4), b'=');
+    text.into_iter().map(char::from).collect()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! into lines, compressed, encrypted).
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque, vec_deque::Drain},
     fmt,
     ops::Range,
     sync::Arc,
@@ -177,27 +177,22 @@ impl Redactor {
     fn emit_until(&mut self, until: u64, out: &mut Vec<u8>) {
         while let Some(secret) = self.secret.front().cloned().filter(|secret| secret.start < until) {
             self.secret.pop_front();
-            self.emit_plain(secret.start, out);
+            out.extend(self.take_until(secret.start));
             // The beginning may have been replaced already.
             if self.hidden.is_none_or(|hidden| hidden < secret.start) {
                 out.extend_from_slice(STARS);
             }
-            self.skip_until(secret.end);
+            drop(self.take_until(secret.end));
             self.hidden = Some(secret.end);
         }
-        self.emit_plain(until, out);
+        out.extend(self.take_until(until));
     }
 
-    fn emit_plain(&mut self, until: u64, out: &mut Vec<u8>) {
+    /// Takes the held bytes before this position.
+    fn take_until(&mut self, until: u64) -> Drain<'_, u8> {
         let count = usize::try_from(until.saturating_sub(self.from)).unwrap_or(0).min(self.held.len());
-        out.extend(self.held.drain(..count));
         self.from += count as u64;
-    }
-
-    fn skip_until(&mut self, until: u64) {
-        let count = usize::try_from(until.saturating_sub(self.from)).unwrap_or(0).min(self.held.len());
-        self.held.drain(..count);
-        self.from += count as u64;
+        self.held.drain(..count)
     }
 
     /// Returns bytes without their secrets.
@@ -214,9 +209,42 @@ impl Redactor {
         String::from_utf8(self.redact_bytes(text.as_bytes()))
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
     }
+
+    /// Redacts a shared value. Without secrets the same value is returned.
+    pub fn redact_shared(&self, value: Arc<Value>) -> Arc<Value> {
+        if self.forms.is_none() {
+            return value;
+        }
+        Arc::new(self.redact_value(&value))
+    }
+
+    /// Returns a value without secrets. Its shape is kept, but a number that is a secret becomes text.
+    pub fn redact_value(&self, value: &Value) -> Value {
+        if self.forms.is_none() {
+            return value.clone();
+        }
+        match value {
+            Value::Null | Value::Bool(_) => value.clone(),
+            Value::Number(number) => {
+                let text = number.to_string();
+                let shown = self.redact_str(&text);
+                if shown == text { value.clone() } else { Value::String(shown) }
+            }
+            Value::String(text) => Value::String(self.redact_str(text)),
+            Value::Array(items) => items.iter().map(|item| self.redact_value(item)).collect(),
+            Value::Object(fields) => {
+                let mut shown = Map::new();
+                for (name, value) in fields {
+                    let name = unique_name(&shown, self.redact_str(name));
+                    shown.insert(name, self.redact_value(value));
+                }
+                Value::Object(shown)
+            }
+        }
+    }
 }
 
-const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+pub(crate) const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// Returns every form of a secret, each at least as long as the shortest permitted secret.
@@ -266,7 +294,7 @@ fn add_base64(secret: &[u8], alphabet: &[u8; 64], forms: &mut BTreeSet<Vec<u8>>)
 }
 
 /// Encodes base64 without padding.
-fn encode_sextets(bytes: &[u8], alphabet: &[u8; 64]) -> Vec<u8> {
+pub(crate) fn encode_sextets(bytes: &[u8], alphabet: &[u8; 64]) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes.len() * 4 / 3 + 2);
     for chunk in bytes.chunks(3) {
         let at = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
@@ -355,41 +383,6 @@ fn percent_encode(byte: u8, upper: bool) -> [u8; 3] {
 fn hex_digits(byte: u8, upper: bool) -> [u8; 2] {
     let digits = if upper { b"0123456789ABCDEF" } else { b"0123456789abcdef" };
     [digits[usize::from(byte >> 4)], digits[usize::from(byte & 15)]]
-}
-
-impl Redactor {
-    /// Redacts a shared value. Without secrets the same value is returned.
-    pub fn redact_shared(&self, value: Arc<Value>) -> Arc<Value> {
-        if self.forms.is_none() {
-            return value;
-        }
-        Arc::new(self.redact_value(&value))
-    }
-
-    /// Returns a value without secrets. Its shape is kept, but a number that is a secret becomes text.
-    pub fn redact_value(&self, value: &Value) -> Value {
-        if self.forms.is_none() {
-            return value.clone();
-        }
-        match value {
-            Value::Null | Value::Bool(_) => value.clone(),
-            Value::Number(number) => {
-                let text = number.to_string();
-                let shown = self.redact_str(&text);
-                if shown == text { value.clone() } else { Value::String(shown) }
-            }
-            Value::String(text) => Value::String(self.redact_str(text)),
-            Value::Array(items) => items.iter().map(|item| self.redact_value(item)).collect(),
-            Value::Object(fields) => {
-                let mut shown = Map::new();
-                for (name, value) in fields {
-                    let name = unique_name(&shown, self.redact_str(name));
-                    shown.insert(name, self.redact_value(value));
-                }
-                Value::Object(shown)
-            }
-        }
-    }
 }
 
 /// Returns a name that is not taken yet, so that different names stay different.

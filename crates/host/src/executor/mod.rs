@@ -213,7 +213,9 @@ impl Executor for ProcessExecutor {
     }
 
     fn forget_run(&mut self, run: &RunId) {
-        self.shared.for_each_work(run, ActiveWork::kill);
+        let mut work = self.shared.active_work();
+        work.iter_mut().filter(|((of, _), _)| of == run).for_each(|(_, live)| live.kill());
+        drop(work);
         self.shared.left.notify_all();
         self.shared.contexts.release(run);
         self.shared.remove_secrets(std::slice::from_ref(run));
@@ -452,14 +454,6 @@ impl ExecutorContext {
                 AttemptEnd::Blocked { reason, until, message: self.redactor.redact_str(&message) }
             }
             end @ (AttemptEnd::Stopped | AttemptEnd::Interrupted | AttemptEnd::TimedOut) => end,
-        }
-    }
-
-    pub(crate) fn for_each_work(&self, run: &RunId, what: impl Fn(&mut ActiveWork)) {
-        for ((of, _), live) in self.active_work().iter_mut() {
-            if of == run {
-                what(live);
-            }
         }
     }
 }

@@ -9,8 +9,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::{OsStr, OsString},
-    fs,
-    io::{self, Write},
+    fs, io,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -94,8 +93,12 @@ impl RunSettings {
 
     fn can_be_written_by_steps(&self, path: &Path) -> bool {
         let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let roots = [&self.project, &self.workspace].into_iter().chain(&self.roots).chain(&self.writes);
-        roots.into_iter().any(|root| real.starts_with(root) || path.starts_with(root))
+        self.writable_roots().any(|root| real.starts_with(root) || path.starts_with(root))
+    }
+
+    /// The folders that steps may write, and their project.
+    fn writable_roots(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.project, &self.workspace].into_iter().chain(&self.roots).chain(&self.writes)
     }
 
     /// Checks that the files that a command runs are unchanged since the run began. Returns the copies that cover them.
@@ -154,9 +157,7 @@ fn copy_program(run: &RunDir, path: &Path, hash: ContentHash, bytes: &[u8]) -> R
     let (kept, name) = (run.programs_folder()?, hash.to_string());
     let failed = |error: std::io::Error| FilePathError::new(kept.path(), Path::new(&name), error);
     if kept.entry_kind(&name)?.is_none() {
-        let mut copy = kept.create_file(&name, true)?;
-        copy.write_all(bytes).map_err(failed)?;
-        copy.persist_unsynced()?;
+        kept.replace_unsynced(&name, bytes, true)?;
     }
     let source = SandboxPlace::find(&fs::canonicalize(kept.path().join(&name)).map_err(failed)?);
     let at = fs::canonicalize(path).map_err(failed)?;
@@ -209,9 +210,9 @@ pub(crate) fn build_engine_sandbox<'a>(
 
 /// Adds the paths that the steps of a run may write. If there are new ones, programs are looked up again.
 pub(crate) fn note_writable(settings: &RunSettings) {
-    let places = [&settings.project, &settings.workspace].into_iter().chain(&settings.roots).chain(&settings.writes);
     let mut programs = lock_programs();
-    let new: Vec<PathBuf> = places.filter(|place| !programs.writable.contains(*place)).cloned().collect();
+    let new: Vec<PathBuf> =
+        settings.writable_roots().filter(|place| !programs.writable.contains(*place)).cloned().collect();
     if !new.is_empty() {
         programs.writable.extend(new);
         programs.found.clear();

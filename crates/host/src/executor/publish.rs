@@ -24,9 +24,9 @@ use skein_core::{
 use crate::{
     clock::Clock,
     executor::{
-        ActiveWork, ExecutorContext,
+        ActiveWork, ExecutorContext, WorkKey,
         attempt::{
-            collect::truncate_message,
+            collect::{describe_outcome, truncate_message},
             command::{self, to_plain_text},
             sandbox_setup::{self, HookGrant},
             spec::RunStateSnapshot,
@@ -35,7 +35,7 @@ use crate::{
     },
     executor_api::{ActiveRun, PublicationReporter},
     notify::{self, ChannelMessage, ChannelUrl, NotifyChannel},
-    process::{self, MarkedWork, ProcessMark, ProcessOutcome, ProcessReport, ProcessSpec},
+    process::{self, MarkedWork, ProcessMark, ProcessOutcome, ProcessSpec},
     run_settings::RunSettings,
     secret::SecretError,
     workspace::{
@@ -88,8 +88,8 @@ fn check_all_given(given: &[GivenFile]) -> Result<(), PublishError> {
         Ok(GivenOutcome::NotMade) => Some(format!("the run made no file `{}`", one.key)),
         Err(error) => Some(format!("`{}` cannot be put into the workspace: {error}", one.key)),
     };
-    let told: Vec<String> = given.iter().filter_map(why).collect();
-    if told.is_empty() { Ok(()) } else { Err(PublishError::MissingFiles(told)) }
+    let missing: Vec<String> = given.iter().filter_map(why).collect();
+    if missing.is_empty() { Ok(()) } else { Err(PublishError::MissingFiles(missing)) }
 }
 
 /// Stages the input files of a run that is started again from another.
@@ -198,15 +198,15 @@ struct HookSpec {
 
 enum HookOperation {
     Run { program: String, arguments: Vec<Value> },
-    Tell(NotifyChannel, ChannelMessage),
+    Notify(NotifyChannel, ChannelMessage),
 }
 
 /// A hook that is ready to be executed.
-enum PreparedHook {
+enum HookTask {
     /// A program, supervised like any other.
-    Start(Box<ProcessSpec>),
+    Program(Box<ProcessSpec>),
     /// A message that is sent in process. It cannot be stopped, but ends soon by itself.
-    Say(Box<(NotifyChannel, ChannelMessage)>),
+    Message(NotifyChannel, ChannelMessage),
 }
 
 /// Runs the hook with this number, and reports its end and the reason of a failure.
@@ -227,25 +227,7 @@ pub(crate) fn run_hook(
     let shared = Arc::clone(shared);
     let key = (hook.run.clone(), MarkedWork::Hook(number));
     shared.active_work().insert(key.clone(), ActiveWork::Ahead { stopped: false });
-    let body = move || {
-        let task = match hook.prepare(&shared) {
-            Ok(PreparedHook::Start(task)) => *task,
-            Ok(PreparedHook::Say(said)) => {
-                // The host may end meanwhile: the host that resumes the run sends the message again.
-                shared.remove_work(&key);
-                let said = send_message(&shared, &said.0, &said.1);
-                return published
-                    .report(said.err().map(|why| shared.redactor.redact_str(&truncate_message(why.to_string()))));
-            }
-            Err(why) => {
-                shared.remove_work(&key);
-                return published.report(Some(why.to_string()));
-            }
-        };
-        let ended = process::run_process(task, |handle| shared.attach_process(&key, handle));
-        shared.remove_work(&key);
-        published.report(failure_message(&ended).map(|why| shared.redactor.redact_str(&why)));
-    };
+    let body = move || published.report(hook.run(&shared, &key).map(|why| shared.redactor.redact_str(&why)));
     // If no thread can be spawned, the reporter is dropped, which reports that the hook was not run.
     let _ = std::thread::Builder::new().name("hook".into()).spawn(body);
 }
@@ -288,18 +270,37 @@ impl HookSpec {
         let act = match hooked.map_err(|error| HookError::Evaluation(error.message))? {
             EvaluatedHook::Run { program, arguments } => HookOperation::Run { program, arguments },
             EvaluatedHook::Notify { channel, message } => {
-                let Some(told) = settings.surroundings.channels.get(&channel) else {
+                let Some(settings) = settings.surroundings.channels.get(&channel) else {
                     return Err(HookError::NoChannel { channel });
                 };
-                HookOperation::Tell(told.clone(), build_hook_message(running, number, &channel, message.as_ref()))
+                HookOperation::Notify(settings.clone(), build_hook_message(running, number, &channel, message.as_ref()))
             }
         };
         let env = state.home_instance(InstanceIx::ROOT).env.clone();
         Ok(HookSpec { run: run.clone(), number, act, settings: Arc::clone(settings), env })
     }
 
-    fn prepare(self, shared: &ExecutorContext) -> Result<PreparedHook, HookError> {
-        let words = match &self.act {
+    /// Runs the program of the hook, or sends its message. Returns the reason of a failure.
+    fn run(self, shared: &ExecutorContext, key: &WorkKey) -> Option<String> {
+        let (channel, message) = match self.prepare(shared) {
+            Ok(HookTask::Program(task)) => {
+                let ended = process::run_process(*task, |handle| shared.attach_process(key, handle));
+                shared.remove_work(key);
+                return (ended.how != ProcessOutcome::Exited(0)).then(|| truncate_message(describe_outcome(&ended)));
+            }
+            Ok(HookTask::Message(channel, message)) => (channel, message),
+            Err(why) => {
+                shared.remove_work(key);
+                return Some(why.to_string());
+            }
+        };
+        // The host may end meanwhile: the host that resumes the run sends the message again.
+        shared.remove_work(key);
+        send_message(shared, &channel, &message).err().map(|why| truncate_message(why.to_string()))
+    }
+
+    fn prepare(self, shared: &ExecutorContext) -> Result<HookTask, HookError> {
+        let program = match &self.act {
             HookOperation::Run { program, arguments } => HookProgram {
                 program: resolve_program(&self.settings, program),
                 arguments: arguments.iter().map(to_plain_text).collect(),
@@ -308,16 +309,16 @@ impl HookSpec {
                 limit: limits::HOOK,
                 grant: HookGrant::Workspace,
             },
-            HookOperation::Tell(channel, message) => {
+            HookOperation::Notify(channel, message) => {
                 // The message may leave the machine.
                 let message = redact_message(shared, message);
                 match find_channel_program(&self.settings, channel, &message) {
-                    Some(words) => words?,
-                    None => return Ok(PreparedHook::Say(Box::new((channel.clone(), message)))),
+                    Some(program) => program?,
+                    None => return Ok(HookTask::Message(channel.clone(), message)),
                 }
             }
         };
-        self.build_task(shared, words).map(|task| PreparedHook::Start(Box::new(task)))
+        self.build_task(shared, program).map(|task| HookTask::Program(Box::new(task)))
     }
 
     fn build_task(&self, shared: &ExecutorContext, words: HookProgram) -> Result<ProcessSpec, HookError> {
@@ -431,15 +432,6 @@ fn resolve_program(settings: &RunSettings, program: &str) -> PathBuf {
         true => settings.project.join(program),
         false => PathBuf::from(program),
     }
-}
-
-fn failure_message(ended: &ProcessReport) -> Option<String> {
-    if ended.how == ProcessOutcome::Exited(0) {
-        return None;
-    }
-    let last = ended.tail.lines().rev().find(|line| !line.trim().is_empty());
-    let last = last.map(|line| format!(": {}", line.trim())).unwrap_or_default();
-    Some(truncate_message(format!("{}{last}", ended.how.message())))
 }
 
 /// Builds the message of a hook. The workflow may define its text.

@@ -8,7 +8,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     path::PathBuf,
     sync::{
         Arc,
@@ -21,8 +20,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        AttemptRole, Event, InstanceIx, JournalBatch, RunState, StepAt, StepOutcome, UndoWalk, Waitpoint,
-        WaitpointKind, format_utc,
+        AttemptRole, Event, InstanceIx, InstanceState, JournalBatch, RunState, StepAt, StepOutcome, UndoWalk,
+        Waitpoint, WaitpointKind, format_utc,
     },
     ids::{RunId, format_uuid_v4},
     ir::{HoldReason, OutcomeAction, OutcomeEffect, RunStatus, Step, StepKindSpec, WorkerSpec, Workflow},
@@ -42,7 +41,7 @@ use crate::{
 };
 
 /// The files in the folder of the run with the sent events and with the failures.
-const TOLD: &str = "telemetry.jsonl";
+const SENT: &str = "telemetry.jsonl";
 const FAILED: &str = "telemetry-failed.jsonl";
 /// The maximum time to send the remaining events when the process ends.
 const LEAVING: Duration = Duration::from_secs(5);
@@ -52,7 +51,7 @@ const MOST: u64 = 64 * 1024 * 1024;
 /// Collects the events of runs, and sends them on a thread.
 #[derive(Default)]
 pub(crate) struct TelemetrySender {
-    teller: Option<(Sender<TelemetryBatch>, Receiver<()>)>,
+    sender: Option<(Sender<TelemetryBatch>, Receiver<()>)>,
     /// The runs that this process has seen.
     known: BTreeSet<RunId>,
 }
@@ -60,34 +59,27 @@ pub(crate) struct TelemetrySender {
 struct TelemetryBatch {
     run: RunId,
     /// The subscriptions, with the first batch of a run.
-    asking: Option<Vec<TelemetrySubscription>>,
+    subscriptions: Option<Vec<TelemetrySubscription>>,
     events: Vec<TelemetryEvent>,
-}
-
-impl fmt::Debug for TelemetrySender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TelemetrySender").finish_non_exhaustive()
-    }
 }
 
 impl TelemetrySender {
     /// Sends the events of a durable journal batch.
     pub(super) fn record_batch(&mut self, shared: &Arc<ExecutorContext>, running: ActiveRun<'_>, batch: &JournalBatch) {
-        let ActiveRun { run, plan, state, settings, .. } = running;
-        if plan.definition.root().workflow.extensions.resource.is_none() {
+        let builder = TelemetryBuilder::new(running);
+        if builder.workflow.extensions.resource.is_none() {
             return;
         }
-        let is_new = self.known.insert(run.clone());
-        let (asking, events) = match is_new {
-            true => (Some(settings.surroundings.telemetry.clone()), all_events(plan, state)),
-            false => (None, new_events(running, batch)),
+        let (subscriptions, events) = match self.known.insert(running.run.clone()) {
+            true => (Some(running.settings.surroundings.telemetry.clone()), builder.all_events()),
+            false => (None, builder.new_events(batch)),
         };
-        if events.is_empty() && asking.is_none() {
+        if events.is_empty() && subscriptions.is_none() {
             return;
         }
-        let to = self.teller.get_or_insert_with(|| spawn_sender(shared));
+        let (to, _) = self.sender.get_or_insert_with(|| spawn_sender(shared));
         // If the sender thread is gone, the host that resumes the run sends the events.
-        let _ = to.0.send(TelemetryBatch { run: run.clone(), asking, events });
+        let _ = to.send(TelemetryBatch { run: running.run.clone(), subscriptions, events });
     }
 
     pub(super) fn forget(&mut self, run: &RunId) {
@@ -96,7 +88,7 @@ impl TelemetrySender {
 
     /// Waits until all events have been sent, up to a time limit.
     pub(super) fn finish(&mut self) {
-        if let Some((to, done)) = self.teller.take() {
+        if let Some((to, done)) = self.sender.take() {
             drop(to);
             let _ = done.recv_timeout(LEAVING);
         }
@@ -106,42 +98,18 @@ impl TelemetrySender {
 impl TelemetrySubscription {
     pub(crate) fn wants(&self, event: &TelemetryEvent) -> bool {
         let short = event.event.rsplit('.').next().unwrap_or_default();
-        self.events.iter().any(|asked| asked == "*" || asked == event.class || asked == short)
+        self.events.iter().any(|name| name == "*" || name == event.class || name == short)
     }
-}
-
-/// The events of a batch. The sender skips those that were already sent.
-fn new_events(running: ActiveRun<'_>, batch: &JournalBatch) -> Vec<TelemetryEvent> {
-    let ActiveRun { plan, state, .. } = running;
-    let mut events = Vec::new();
-    let mut whole = false;
-    for record in &batch.records {
-        match &record.event {
-            Event::StepEnded { at, .. } => {
-                events.extend(step_events(plan, state, *at).into_iter().map(|(_, event)| event));
-            }
-            Event::AttemptStarted { attempt, .. } if attempt.role == AttemptRole::Main => {
-                events.extend(start_event(plan, state, attempt.at).map(|(_, event)| event));
-            }
-            Event::StepHeld { opening, .. } => {
-                events.extend(governance_event(plan, state, *opening).map(|(_, event)| event));
-            }
-            Event::UndoBegan { .. } | Event::RunDecided { .. } => whole = true,
-            _ => {}
-        }
-    }
-    events.extend(whole.then(|| run_events(plan, state)).into_iter().flatten());
-    events
 }
 
 fn spawn_sender(shared: &Arc<ExecutorContext>) -> (Sender<TelemetryBatch>, Receiver<()>) {
-    let (to, orders) = channel::<TelemetryBatch>();
+    let (to, batches) = channel();
     let (ended, done) = channel();
     let shared = Arc::clone(shared);
     let body = move || {
-        let mut told = BTreeMap::new();
-        for order in orders {
-            send_batch(&shared, order, &mut told);
+        let mut runs = BTreeMap::new();
+        for batch in batches {
+            send_batch(&shared, batch, &mut runs);
         }
         let _ = ended.send(());
     };
@@ -153,42 +121,40 @@ fn spawn_sender(shared: &Arc<ExecutorContext>) -> (Sender<TelemetryBatch>, Recei
 /// The sender's data about a run.
 struct RunTelemetry {
     folder: PathBuf,
+    /// The ids of the sent events.
     ids: BTreeSet<String>,
-    asking: Vec<TelemetrySubscription>,
+    /// The subscriptions whose channels work.
+    subscriptions: Vec<TelemetrySubscription>,
 }
 
-fn send_batch(shared: &ExecutorContext, order: TelemetryBatch, all: &mut BTreeMap<RunId, RunTelemetry>) {
-    if let Some(asking) = order.asking {
-        let Ok(run) = RunDir::create(&shared.state, &order.run) else { return };
+fn send_batch(shared: &ExecutorContext, batch: TelemetryBatch, runs: &mut BTreeMap<RunId, RunTelemetry>) {
+    if let Some(subscriptions) = batch.subscriptions {
+        let Ok(run) = RunDir::create(&shared.state, &batch.run) else { return };
         let ids = read_sent_ids(&run);
-        all.insert(order.run.clone(), RunTelemetry { folder: run.path().to_owned(), ids, asking });
+        runs.insert(batch.run.clone(), RunTelemetry { folder: run.path().to_owned(), ids, subscriptions });
     }
-    let Some(told) = all.get_mut(&order.run) else { return };
-    for event in order.events {
-        if !told.ids.insert(event.id.clone()) {
+    let Some(run) = runs.get_mut(&batch.run) else { return };
+    for event in batch.events {
+        if !run.ids.insert(event.id.clone()) {
             continue;
         }
         let value = shared.redactor.redact_value(&json!(event));
-        told.asking.retain(|asking| match asking.wants(&event).then(|| send_event(shared, asking, &event, &value)) {
-            Some(Err(why)) => {
-                let failed = json!({
-                    "id": event.id,
-                    "channel": asking.name,
-                    "failed": shared.redactor.redact_str(&why.to_string()),
-                });
-                let _ = notify::append_line(&told.folder.join(FAILED), &failed);
-                false
-            }
-            Some(Ok(())) | None => true,
+        run.subscriptions.retain(|subscription| {
+            let sent = subscription.wants(&event).then(|| send_event(shared, subscription, &event, &value));
+            let Some(Err(why)) = sent else { return true };
+            let why = shared.redactor.redact_str(&why.to_string());
+            let failed = json!({"id": event.id, "channel": subscription.name, "failed": why});
+            let _ = notify::append_line(&run.folder.join(FAILED), &failed);
+            false
         });
         // Written last, because the line says that the channels have been notified.
-        let _ = notify::append_line(&told.folder.join(TOLD), &value);
+        let _ = notify::append_line(&run.folder.join(SENT), &value);
     }
 }
 
 /// The ids of events that earlier processes sent. An incomplete line does not count.
 fn read_sent_ids(run: &RunDir) -> BTreeSet<String> {
-    let text = run.read_file(TOLD, MOST).unwrap_or_default();
+    let text = run.read_file(SENT, MOST).unwrap_or_default();
     let lines = String::from_utf8_lossy(&text).into_owned();
     let id = |line: &str| serde_json::from_str::<Value>(line).ok()?.get("id")?.as_str().map(str::to_owned);
     lines.lines().filter_map(id).collect()
@@ -196,7 +162,7 @@ fn read_sent_ids(run: &RunDir) -> BTreeSet<String> {
 
 fn send_event(
     shared: &ExecutorContext,
-    asking: &TelemetrySubscription,
+    subscription: &TelemetrySubscription,
     event: &TelemetryEvent,
     value: &Value,
 ) -> Result<(), HookError> {
@@ -210,10 +176,8 @@ fn send_event(
         target: None,
         body: value.clone(),
     };
-    send_message(shared, &asking.channel, &message)
+    send_message(shared, &subscription.channel, &message)
 }
-
-/// One telemetry event.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct TelemetryEvent {
     /// The id, equal each time the event is sent.
@@ -235,124 +199,138 @@ fn correlation_id(run: &RunId) -> String {
     bytes.copy_from_slice(&hash.as_bytes()[..16]);
     format_uuid_v4(bytes)
 }
+type TimedEvent = (Timestamp, TelemetryEvent);
 
-/// All events so far, of the run as a whole and of each step.
-pub(super) fn all_events(plan: &Plan, state: &RunState) -> Vec<TelemetryEvent> {
-    let count = state.instances.first().map_or(0, |root| root.steps.len());
-    let steps = (0..).take(count).map(|step| StepAt(InstanceIx::ROOT, step));
-    let begun = steps.clone().filter_map(|at| start_event(plan, state, at));
-    let ended = steps.flat_map(|at| step_events(plan, state, at));
-    let openings = (0..).take(state.openings.len()).map(Waitpoint);
-    let stopped = openings.filter_map(|opening| governance_event(plan, state, opening));
-    let mut events: Vec<(Timestamp, TelemetryEvent)> = begun.chain(stopped).chain(ended).collect();
-    // In chronological order; the run's own events come before and after them.
-    events.sort_by_key(|(at, _)| *at);
-    let (first, last): (Vec<_>, Vec<_>) =
-        run_events(plan, state).into_iter().partition(|event| event.event.ends_with("workflow_started"));
-    first.into_iter().chain(events.into_iter().map(|(_, event)| event)).chain(last).collect()
-}
-
-/// The events of the run as a whole.
-pub(super) fn run_events(plan: &Plan, state: &RunState) -> Vec<TelemetryEvent> {
-    let Some(of) = TelemetryBuilder::new(plan, state) else { return Vec::new() };
-    let root = state.instance(InstanceIx::ROOT);
-    let mut events = vec![of.build_event(
-        "workflow_started",
-        "audit",
-        ("started", root.started),
-        json!({"trigger": "manual", "domainsInvolved": of.workflow.extensions.resource}),
-    )];
-    if let Some(walk) = state.walks.get(&UndoWalk::Workflow(InstanceIx::ROOT)).filter(|walk| !walk.targets.is_empty()) {
-        let steps: Vec<&str> = walk.targets.iter().map(|target| of.step(target.at).id.as_str()).collect();
-        let failed = of.first_failed_step();
-        let at = failed.and_then(|at| state.visit_state(at)?.ended).unwrap_or(root.started);
-        let payload = json!({"failedStep": failed.map(|at| of.step(at).id.as_str()), "compensationSteps": steps});
-        events.push(of.build_event("workflow_compensating", "alert", ("compensating", at), payload));
-    }
-    events.extend(of.run_end_event());
-    events
-}
-
-/// The event for the start of an agent's work on a step, with its time.
-pub(super) fn start_event(plan: &Plan, state: &RunState, at: StepAt) -> Option<(Timestamp, TelemetryEvent)> {
-    let of = TelemetryBuilder::new(plan, state).filter(|_| at.0 == InstanceIx::ROOT)?;
-    let started = state.visit_state(at)?.started?;
-    let payload = json!({"agentName": agent_name(of.step(at))?, "stepName": of.step(at).id.as_str()});
-    let part = format!("agent.{}.{}.started", at.1, state.step(at).visit);
-    Some((started, of.build_event("agent_started", "trace", (&part, started), payload)))
-}
-
-/// The events for the end of a step and of its agent, with their times.
-pub(super) fn step_events(plan: &Plan, state: &RunState, at: StepAt) -> Vec<(Timestamp, TelemetryEvent)> {
-    step_end_events(plan, state, at).unwrap_or_default()
-}
-
-fn step_end_events(plan: &Plan, state: &RunState, at: StepAt) -> Option<Vec<(Timestamp, TelemetryEvent)>> {
-    let of = TelemetryBuilder::new(plan, state).filter(|_| at.0 == InstanceIx::ROOT)?;
-    let (step, ended, more) = (of.step(at), state.step(at), state.visit_state(at)?);
-    let end = more.ended?;
-    let well = match ended.outcome? {
-        StepOutcome::Succeeded => true,
-        StepOutcome::Skipped(_) => return None,
-        _ => false,
-    };
-    let took = more.started.map_or(Millis(0), |started| end.duration_since(started));
-    let error = more.error.as_ref().map(|error| error.message.as_str());
-    let mut events = Vec::new();
-    // A gate has no agent, and a step that never started had none yet.
-    if let Some(name) = agent_name(step).filter(|_| more.started.is_some()) {
-        let mut payload =
-            json!({"agentName": name, "stepName": step.id.as_str(), "durationMs": took.0, "error": error});
-        payload.as_object_mut().into_iter().for_each(|fields| fields.retain(|_, value| !value.is_null()));
-        let part = format!("agent.{}.{}.ended", at.1, ended.visit);
-        let (name, class) = if well { ("agent_completed", "trace") } else { ("agent_failed", "alert") };
-        events.push((end, of.build_event(name, class, (&part, end), payload)));
-    }
-    let mut payload = json!({"stepName": step.id.as_str(), "agent": agent_name(step), "durationMs": took.0});
-    if !well {
-        payload["error"] = error.into();
-        payload["onFailure"] = ended.effect.map(failure_word).into();
-    }
-    let (name, class) = if well { ("workflow_step_completed", "trace") } else { ("workflow_step_failed", "alert") };
-    let part = format!("step.{}.{}", at.1, ended.visit);
-    events.push((end, of.build_event(name, class, (&part, end), payload)));
-    Some(events)
-}
-
-/// The event for a governance hold, with its time.
-pub(super) fn governance_event(
-    plan: &Plan,
-    state: &RunState,
-    opening: Waitpoint,
-) -> Option<(Timestamp, TelemetryEvent)> {
-    let of = TelemetryBuilder::new(plan, state)?;
-    let asked = state.waitpoint(opening)?;
-    if asked.at.0 != InstanceIx::ROOT || asked.kind != WaitpointKind::Hold(HoldReason::Governance) {
-        return None;
-    }
-    let step = of.step(asked.at);
-    let payload = json!({"stepName": step.id.as_str(), "agent": agent_name(step), "reason": asked.message});
-    let part = format!("governance.{}", opening.0);
-    let event = of.build_event("governance_escalation_triggered", "alert", (&part, asked.opened), payload);
-    Some((asked.opened, event))
-}
-
-/// Builds the events of a run that has begun.
+/// Builds the events of a run.
 struct TelemetryBuilder<'a> {
+    run: &'a RunId,
     plan: &'a Plan,
     state: &'a RunState,
     workflow: &'a Workflow,
-    run: &'a RunId,
 }
 
 impl<'a> TelemetryBuilder<'a> {
-    fn new(plan: &'a Plan, state: &'a RunState) -> Option<TelemetryBuilder<'a>> {
-        let (start, _) = (state.start.as_ref()?, state.instances.first()?);
-        Some(TelemetryBuilder { plan, state, workflow: &plan.definition.root().workflow, run: &start.run })
+    fn new(running: ActiveRun<'a>) -> TelemetryBuilder<'a> {
+        let ActiveRun { run, plan, state, .. } = running;
+        TelemetryBuilder { run, plan, state, workflow: &plan.definition.root().workflow }
+    }
+
+    /// All events so far, of the run as a whole and of each step.
+    fn all_events(&self) -> Vec<TelemetryEvent> {
+        let count = self.state.instances.first().map_or(0, |root| root.steps.len());
+        let steps = (0..).take(count).map(|step| StepAt(InstanceIx::ROOT, step));
+        let begun = steps.clone().filter_map(|at| self.start_event(at));
+        let ended = steps.flat_map(|at| self.step_end_events(at));
+        let waitpoints = (0..).take(self.state.openings.len()).map(Waitpoint);
+        let held = waitpoints.filter_map(|waitpoint| self.governance_event(waitpoint));
+        let mut events: Vec<TimedEvent> = begun.chain(held).chain(ended).collect();
+        // In chronological order; the run's own events come before and after them.
+        events.sort_by_key(|(at, _)| *at);
+        let (first, last): (Vec<_>, Vec<_>) =
+            self.run_events().into_iter().partition(|event| event.event.ends_with("workflow_started"));
+        first.into_iter().chain(events.into_iter().map(|(_, event)| event)).chain(last).collect()
+    }
+
+    /// The events of a batch. The sender skips those that were already sent.
+    fn new_events(&self, batch: &JournalBatch) -> Vec<TelemetryEvent> {
+        let (mut events, mut whole) = (Vec::new(), false);
+        for record in &batch.records {
+            match &record.event {
+                Event::StepEnded { at, .. } => events.extend(self.step_end_events(*at)),
+                Event::AttemptStarted { attempt, .. } if attempt.role == AttemptRole::Main => {
+                    events.extend(self.start_event(attempt.at));
+                }
+                Event::StepHeld { opening, .. } => events.extend(self.governance_event(*opening)),
+                Event::UndoBegan { .. } | Event::RunDecided { .. } => whole = true,
+                _ => {}
+            }
+        }
+        let run_events = whole.then(|| self.run_events()).into_iter().flatten();
+        events.into_iter().map(|(_, event)| event).chain(run_events).collect()
+    }
+
+    /// The events of the run as a whole. None if it has not begun.
+    fn run_events(&self) -> Vec<TelemetryEvent> {
+        let Some(root) = self.root() else { return Vec::new() };
+        let mut events = vec![self.build_event(
+            "workflow_started",
+            "audit",
+            ("started", root.started),
+            json!({"trigger": "manual", "domainsInvolved": self.workflow.extensions.resource}),
+        )];
+        let walk = self.state.walks.get(&UndoWalk::Workflow(InstanceIx::ROOT));
+        if let Some(walk) = walk.filter(|walk| !walk.targets.is_empty()) {
+            let steps: Vec<&str> = walk.targets.iter().map(|target| self.step(target.at).id.as_str()).collect();
+            let failed = self.first_failed_step();
+            let at = failed.and_then(|at| self.state.visit_state(at)?.ended).unwrap_or(root.started);
+            let payload = json!({"failedStep": failed.map(|at| self.step(at).id.as_str()), "compensationSteps": steps});
+            events.push(self.build_event("workflow_compensating", "alert", ("compensating", at), payload));
+        }
+        events.extend(self.run_end_event());
+        events
+    }
+
+    /// The event for the start of an agent's work on a step.
+    fn start_event(&self, at: StepAt) -> Option<TimedEvent> {
+        let step = self.root_step(at)?;
+        let started = self.state.visit_state(at)?.started?;
+        let payload = json!({"agentName": agent_name(step)?, "stepName": step.id.as_str()});
+        let part = format!("agent.{}.{}.started", at.1, self.state.step(at).visit);
+        Some((started, self.build_event("agent_started", "trace", (&part, started), payload)))
+    }
+
+    /// The events for the end of a step and of its agent.
+    fn step_end_events(&self, at: StepAt) -> Vec<TimedEvent> {
+        let mut events = Vec::new();
+        let Some(step) = self.root_step(at) else { return events };
+        let (now, visit) = (self.state.step(at), self.state.visit_state(at));
+        let (Some(outcome), Some(visit)) = (now.outcome, visit) else { return events };
+        let Some(end) = visit.ended.filter(|_| !matches!(outcome, StepOutcome::Skipped(_))) else { return events };
+        let well = outcome == StepOutcome::Succeeded;
+        let took = visit.started.map_or(Millis(0), |started| end.duration_since(started));
+        let error = visit.error.as_ref().map(|error| error.message.as_str());
+        // A gate has no agent, and a step that never started had none yet.
+        if let Some(name) = agent_name(step).filter(|_| visit.started.is_some()) {
+            let mut payload =
+                json!({"agentName": name, "stepName": step.id.as_str(), "durationMs": took.0, "error": error});
+            payload.as_object_mut().into_iter().for_each(|fields| fields.retain(|_, value| !value.is_null()));
+            let part = format!("agent.{}.{}.ended", at.1, now.visit);
+            let (name, class) = if well { ("agent_completed", "trace") } else { ("agent_failed", "alert") };
+            events.push((end, self.build_event(name, class, (&part, end), payload)));
+        }
+        let mut payload = json!({"stepName": step.id.as_str(), "agent": agent_name(step), "durationMs": took.0});
+        if !well {
+            payload["error"] = error.into();
+            payload["onFailure"] = now.effect.map(failure_word).into();
+        }
+        let (name, class) = if well { ("workflow_step_completed", "trace") } else { ("workflow_step_failed", "alert") };
+        let part = format!("step.{}.{}", at.1, now.visit);
+        events.push((end, self.build_event(name, class, (&part, end), payload)));
+        events
+    }
+
+    /// The event for a governance hold.
+    fn governance_event(&self, waitpoint: Waitpoint) -> Option<TimedEvent> {
+        let held = self.state.waitpoint(waitpoint)?;
+        let step = self.root_step(held.at).filter(|_| held.kind == WaitpointKind::Hold(HoldReason::Governance))?;
+        let payload = json!({"stepName": step.id.as_str(), "agent": agent_name(step), "reason": held.message});
+        let part = format!("governance.{}", waitpoint.0);
+        let event = self.build_event("governance_escalation_triggered", "alert", (&part, held.opened), payload);
+        Some((held.opened, event))
     }
 
     fn step(&self, at: StepAt) -> &'a Step {
         self.plan.definition.scope(self.state.instance(at.0).scope).step(at.1)
+    }
+
+    /// A step of the workflow itself. The steps inside of others have no events.
+    fn root_step(&self, at: StepAt) -> Option<&'a Step> {
+        self.root().filter(|_| at.0 == InstanceIx::ROOT).map(|_| self.step(at))
+    }
+
+    /// The root instance, once the run has begun.
+    fn root(&self) -> Option<&'a InstanceState> {
+        self.state.instances.first().filter(|_| self.state.start.is_some())
     }
 
     fn build_event(

@@ -30,8 +30,6 @@ pub use self::network_access::{NetworkAccess, PrivateAccess};
 
 /// The maximum delay after a request's timeout before its caller gives up.
 const LATE: Duration = Duration::from_secs(5);
-
-/// A request.
 #[derive(Clone)]
 pub struct HttpRequest {
     pub method: String,

@@ -130,8 +130,6 @@ fn is_orphan(entry: &ProcessEntry, us: i32) -> bool {
     let now = process_table::read_process(entry.seen.pid).filter(|now| now.seen == entry.seen && now.parent == us);
     now.is_some() && !lock_children().contains_key(&entry.seen.pid)
 }
-
-/// Returns the candidates that are orphans.
 pub(super) fn filter_orphans(candidates: Vec<&ProcessEntry>, us: i32) -> Vec<&ProcessEntry> {
     if candidates.is_empty() {
         return candidates;

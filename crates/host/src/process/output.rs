@@ -8,7 +8,6 @@
 
 use std::{
     ffi::OsString,
-    fmt,
     fs::{self, File, OpenOptions},
     io::{self, Read, Seek, SeekFrom, Write},
     mem,
@@ -47,12 +46,6 @@ pub(super) struct ProcessOutput {
     /// The earliest time of the next report, and whether there is something to report.
     next: Option<Instant>,
     news: bool,
-}
-
-impl fmt::Debug for ProcessOutput {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProcessOutput").field("log", &self.log).finish_non_exhaustive()
-    }
 }
 
 impl ProcessOutput {

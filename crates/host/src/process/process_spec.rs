@@ -39,7 +39,6 @@ pub struct ProcessSpec {
     /// An absolute path, or a name to look up in the `PATH` of `environment`. Never found in the working directory.
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
-    /// The sandbox it runs in.
     pub sandbox: Option<Sandbox>,
     /// The working directory.
     pub directory: PathBuf,
@@ -172,8 +171,6 @@ pub enum ProcessOutcome {
     /// It was asked to exit, and exited or was killed.
     Stopped,
 }
-
-/// The limit that was exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExceededLimit {
     /// The total run time.

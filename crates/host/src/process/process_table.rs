@@ -20,8 +20,6 @@ pub struct ProcessIdentity {
     pub pid: i32,
     pub start: u64,
 }
-
-/// The entry of one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessEntry {
     pub seen: ProcessIdentity,

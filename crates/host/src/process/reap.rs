@@ -42,8 +42,6 @@ pub struct LeftoverProcess {
     /// The run and work that it belongs to.
     pub mark: ProcessMark,
 }
-
-/// The result of reaping.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReapReport {
     pub ended: Vec<LeftoverProcess>,
@@ -177,8 +175,6 @@ pub struct PidNamespace {
     pub boot: String,
     pub namespace: String,
 }
-
-/// The content of a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessRecord {
     pub mark: ProcessMark,

@@ -5,7 +5,6 @@
 
 use std::{
     ffi::OsStr,
-    fmt,
     io::{self, PipeReader, PipeWriter},
     os::{
         fd::{AsFd, AsRawFd, OwnedFd, RawFd},
@@ -122,12 +121,6 @@ type ExitCallback = Box<dyn FnOnce(ProcessReport) + Send>;
 /// A callback that is called once, from whichever thread gets there.
 #[derive(Clone)]
 struct OnceCallback(Arc<Mutex<Option<ExitCallback>>>);
-
-impl fmt::Debug for OnceCallback {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OnceCallback")
-    }
-}
 
 impl OnceCallback {
     fn call(&self, ended: ProcessReport) {

@@ -43,7 +43,7 @@ pub use self::{
     workspace_scan::{FileSignatures, RecordedChange, RecordedChangeKind, RecordedFiles, WorkspaceScan},
 };
 
-const ABOUT: &str = "recording.json";
+const HEADER: &str = "recording.json";
 const DECISIONS: &str = "decisions.json";
 const STEPS: &str = "steps";
 /// The name of the hash in a request.
@@ -151,13 +151,12 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Opens an existing recording.
     pub fn open(path: &Path) -> Result<Recording, RecordingError> {
-        let about = path.join(ABOUT);
-        let bytes = fs::read(&about).map_err(|_| RecordingError::None(path.to_owned()))?;
-        let about: Value = serde_json::from_slice(&bytes)
-            .map_err(|error| RecordingError::Wrong(about.display().to_string(), error.to_string()))?;
-        match about["format"].as_u64() {
+        let file = path.join(HEADER);
+        let bytes = fs::read(&file).map_err(|_| RecordingError::None(path.to_owned()))?;
+        let header: Value = serde_json::from_slice(&bytes)
+            .map_err(|error| RecordingError::Wrong(file.display().to_string(), error.to_string()))?;
+        match header["format"].as_u64() {
             Some(FORMAT) => Ok(Recording { root: RootFolder::open(path)? }),
             form => Err(RecordingError::Form { path: path.to_owned(), form: form.unwrap_or_default() }),
         }
@@ -168,20 +167,20 @@ impl Recording {
     pub fn create(path: &Path, workflow: &Value) -> Result<Recording, RecordingError> {
         let io = |error| RecordingError::Io(path.to_owned(), error);
         fs::create_dir_all(path).map_err(io)?;
-        let ours = path.join(ABOUT).exists();
-        let mut others = fs::read_dir(path).map_err(io)?;
-        if !ours && others.next().is_some() {
+        let ours = path.join(HEADER).exists();
+        let mut entries = fs::read_dir(path).map_err(io)?;
+        if !ours && entries.next().is_some() {
             return Err(RecordingError::Others(path.to_owned()));
         }
-        let tape = Recording { root: RootFolder::open(path)? };
-        for entry in tape.root.list_entries(ENTRIES)? {
+        let recording = Recording { root: RootFolder::open(path)? };
+        for entry in recording.root.list_entries(ENTRIES)? {
             let name = entry.name.to_string_lossy().into_owned();
             if name == STEPS || name == DECISIONS || name.starts_with("try-") {
-                tape.root.remove(&name)?;
+                recording.root.remove(&name)?;
             }
         }
-        tape.write_json(ABOUT, &json!({"format": FORMAT, "workflow": workflow}))?;
-        Ok(tape)
+        recording.write_json(HEADER, &json!({"format": FORMAT, "workflow": workflow}))?;
+        Ok(recording)
     }
 
     pub fn path(&self) -> &Path {
@@ -357,8 +356,6 @@ pub(crate) fn attempt_ordinal(run: &RunDir, attempt: AttemptId, mode: AttemptMod
     }
     Ok(n)
 }
-
-/// Reads all markers of a run.
 pub fn read_markers(run: &RunDir) -> Result<Vec<RecordingMarker>, FilePathError> {
     let mut all = Vec::new();
     for attempt in run.list_attempts()? {
@@ -387,30 +384,23 @@ impl PathPlaceholders {
         PathPlaceholders(pairs)
     }
 
-    pub(crate) fn hide_in_text(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, (place, word)| text.replace(place, word))
+    /// The placeholders in the other direction: they become the paths of this machine again.
+    pub(crate) fn inverse(&self) -> PathPlaceholders {
+        PathPlaceholders(self.0.iter().map(|(text, place)| (place.clone(), text.clone())).collect())
     }
 
-    pub(crate) fn show_in_text(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, (place, word)| text.replace(word, place))
+    fn replace_text(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
     }
 
     /// Returns a value with all its texts replaced.
-    pub(crate) fn hide_in_value(&self, value: &Value) -> Value {
-        map_texts(value, &|text| self.hide_in_text(text))
-    }
-
-    pub(crate) fn show_in_value(&self, value: &Value) -> Value {
-        map_texts(value, &|text| self.show_in_text(text))
+    pub(crate) fn replace_value(&self, value: &Value) -> Value {
+        map_texts(value, &|text| self.replace_text(text))
     }
 
     /// Replaces texts in the content of a file. Content that is not UTF-8 stays as it is.
-    pub(crate) fn hide_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
-        String::from_utf8(bytes).map_or_else(|error| error.into_bytes(), |text| self.hide_in_text(&text).into_bytes())
-    }
-
-    pub(crate) fn show_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
-        String::from_utf8(bytes).map_or_else(|error| error.into_bytes(), |text| self.show_in_text(&text).into_bytes())
+    pub(crate) fn replace_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
+        String::from_utf8(bytes).map_or_else(|error| error.into_bytes(), |text| self.replace_text(&text).into_bytes())
     }
 }
 
@@ -507,10 +497,13 @@ mod request_form_tests {
         };
         let (here, there) = (at("/home/ada", "k3f9"), at("/build", "zz11"));
         let value = json!({"see /home/ada/work": ["/home/ada/work/.skein/x of k3f9", 7]});
-        let hidden = here.hide_in_value(&value);
+        let hidden = here.replace_value(&value);
         assert_eq!(hidden, json!({"see <skein:workspace>": ["<skein:state>/x of <skein:run>", 7]}));
-        assert_eq!(there.show_in_value(&hidden), json!({"see /build/work": ["/build/work/.skein/x of zz11", 7]}));
-        assert_eq!(here.hide_bytes(vec![0xff, 0]), [0xff, 0]);
+        assert_eq!(
+            there.inverse().replace_value(&hidden),
+            json!({"see /build/work": ["/build/work/.skein/x of zz11", 7]})
+        );
+        assert_eq!(here.replace_bytes(vec![0xff, 0]), [0xff, 0]);
     }
 }
 
@@ -554,7 +547,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tape");
         assert!(matches!(Recording::open(&path), Err(RecordingError::None(_))));
-        let tape = Recording::create(&path, &json!({"id": "w"})).unwrap();
+        let recording = Recording::create(&path, &json!({"id": "w"})).unwrap();
         let result = RecordedResult {
             end: AttemptEnd::TimedOut,
             cost: Cost::default(),
@@ -566,11 +559,11 @@ mod tests {
         };
         let entry = RecordingEntry { request: json!({"b": 1, "a": 2}), result };
         let value = serde_json::to_value(&entry).unwrap();
-        tape.write_entry(&key("x"), &value, &[(RecordedFileKind::Files, "a/b".into(), b"text".to_vec())]).unwrap();
-        assert_eq!(tape.read_entry(&key("x")).unwrap(), Some(entry));
-        assert_eq!(tape.read_file(&key("x"), RecordedFileKind::Files, "a/b").unwrap(), b"text");
-        assert_eq!(tape.read_entry(&key("y")).unwrap(), None);
-        assert_eq!(tape.list_entries().unwrap(), ["steps/x/main-1.2.3"]);
+        recording.write_entry(&key("x"), &value, &[(RecordedFileKind::Files, "a/b".into(), b"text".to_vec())]).unwrap();
+        assert_eq!(recording.read_entry(&key("x")).unwrap(), Some(entry));
+        assert_eq!(recording.read_file(&key("x"), RecordedFileKind::Files, "a/b").unwrap(), b"text");
+        assert_eq!(recording.read_entry(&key("y")).unwrap(), None);
+        assert_eq!(recording.list_entries().unwrap(), ["steps/x/main-1.2.3"]);
         let text = fs::read_to_string(path.join("steps/x/main-1.2.3.json")).unwrap();
         assert!(text.find("\"a\"").unwrap() < text.find("\"b\"").unwrap(), "{text}");
         // A new recording contains nothing of the earlier one.

@@ -50,8 +50,6 @@ pub type RecordedFiles = Vec<(RecordedChange, Vec<u8>)>;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FileSignatures(BTreeMap<String, String>);
-
-/// A scan of a workspace.
 #[derive(Debug)]
 pub struct WorkspaceScan<'a> {
     pub folder: &'a RootFolder,

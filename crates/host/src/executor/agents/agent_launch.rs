@@ -58,7 +58,6 @@ use crate::{
 };
 
 /// A coding agent that works on an attempt.
-#[derive(Debug)]
 pub(crate) struct AgentLaunch {
     adapter: &'static dyn AgentAdapter,
     stream: AgentStream,
@@ -416,8 +415,6 @@ impl AgentLaunch {
         (waits || until.duration_since(now) <= Millis(limits::ACCOUNT_SOON)).then_some(turn)
     }
 }
-
-/// The permissions of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AgentPermissions {
     pub edit: bool,

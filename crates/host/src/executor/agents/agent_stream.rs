@@ -39,7 +39,7 @@ const TOOL: usize = 200;
 
 /// The reason why Skein stopped an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AgentHalt {
+pub(crate) enum AgentHalt {
     Failed(AgentFailure),
     /// A budget is spent.
     Budget(RemainingBudget),
@@ -47,9 +47,7 @@ pub enum AgentHalt {
 
 /// Requests the end of the agent. May be called more than once.
 pub(crate) type StopCallback = Box<dyn Fn() + Send>;
-
-/// The configuration of an agent stream.
-pub struct AgentStreamConfig {
+pub(crate) struct AgentStreamConfig {
     pub reader: Box<dyn AgentEventReader>,
     pub meter: CostMeter,
     pub note: AgentNote,
@@ -66,7 +64,7 @@ pub struct AgentStreamConfig {
 
 /// The state of an agent's stream, shared by the output filters and the caller that asks for the result.
 #[derive(Clone)]
-pub struct AgentStream(Arc<Mutex<AgentStreamState>>);
+pub(crate) struct AgentStream(Arc<Mutex<AgentStreamState>>);
 
 struct AgentStreamState {
     on: AgentStreamConfig,
@@ -76,18 +74,6 @@ struct AgentStreamState {
     kept: usize,
     /// The running commands, with their start times.
     commands: BTreeMap<String, Instant>,
-}
-
-impl std::fmt::Debug for AgentStreamConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AgentStreamConfig").field("note", &self.note).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for AgentStream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("AgentStream")
-    }
 }
 
 impl AgentStream {
@@ -110,9 +96,9 @@ impl AgentStream {
         self.new_filter(redactor, AgentStreamState::handle_error_line)
     }
 
-    fn new_filter(&self, redactor: Redactor, hear: LineHandler) -> Box<dyn OutputFilter> {
-        let (ear, lines, clean) = (self.clone(), LineSplitter::default(), Vec::new());
-        Box::new(AgentStreamFilter { redactor, lines, clean, ear, hear })
+    fn new_filter(&self, redactor: Redactor, handler: LineHandler) -> Box<dyn OutputFilter> {
+        let (stream, lines, clean) = (self.clone(), LineSplitter::default(), Vec::new());
+        Box::new(AgentStreamFilter { redactor, lines, clean, stream, handler })
     }
 
     /// Returns the reason why Skein stopped the agent, if it did.
@@ -150,25 +136,20 @@ impl AgentStream {
 impl AgentStreamState {
     fn handle_error_line(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         match self.on.reader.read_error_line(&String::from_utf8_lossy(bytes)) {
-            Some(heard) => heard.into_iter().for_each(|heard| self.handle_event(heard, out)),
-            None => {
-                out.extend_from_slice(bytes);
-                out.push(b'\n');
-            }
+            Some(events) => events.into_iter().for_each(|event| self.handle_event(event, out)),
+            None => push_line(out, bytes),
         }
     }
 
     fn handle_line(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         let Ok(event @ Value::Object(_)) = serde_json::from_slice::<Value>(bytes) else {
-            out.extend_from_slice(bytes);
-            out.push(b'\n');
-            return;
+            return push_line(out, bytes);
         };
         if !self.on.reader.is_noise(&event) {
             self.store_event(bytes);
         }
-        for heard in self.on.reader.read_event(&event) {
-            self.handle_event(heard, out);
+        for event in self.on.reader.read_event(&event) {
+            self.handle_event(event, out);
         }
     }
 
@@ -183,19 +164,19 @@ impl AgentStreamState {
         }
     }
 
-    fn handle_event(&mut self, heard: AgentEvent, out: &mut Vec<u8>) {
-        match heard {
+    fn handle_event(&mut self, event: AgentEvent, out: &mut Vec<u8>) {
+        match event {
             AgentEvent::Session(id) => self.record_session(id),
-            AgentEvent::Said(text) => text.lines().for_each(|line| push_line(out, &truncate_text(line, SHOWN))),
+            AgentEvent::Message(text) => text.lines().for_each(|line| push_line(out, &truncate_text(line, SHOWN))),
             AgentEvent::Tool { name, on } => {
                 let so_far = self.on.meter.describe_spending().map(|spent| format!("  ({spent} so far)"));
                 let on = truncate_text(on.trim(), TOOL).replace(['\n', '\r'], " ");
                 let on = if on.is_empty() { on } else { format!(" {on}") };
-                push_line(out, &format!("> {name}{on}{}  [{}]", so_far.unwrap_or_default(), time_of_day()));
+                push_line(out, format!("> {name}{on}{}  [{}]", so_far.unwrap_or_default(), time_of_day()));
             }
-            AgentEvent::Result(text) => push_line(out, &format!("< {}  [{}]", summarize_result(&text), time_of_day())),
+            AgentEvent::Result(text) => push_line(out, format!("< {}  [{}]", summarize_result(&text), time_of_day())),
             AgentEvent::Model(model) => self.record_model(model),
-            AgentEvent::Note(text) => push_line(out, &format!("! {}", truncate_text(&text, SHOWN).replace('\n', " "))),
+            AgentEvent::Note(text) => push_line(out, format!("! {}", truncate_text(&text, SHOWN).replace('\n', " "))),
             AgentEvent::Begun(id) => self.track_command(id, true),
             AgentEvent::Over(id) => self.track_command(id, false),
             AgentEvent::Used(used) => {
@@ -253,19 +234,19 @@ impl AgentStreamState {
 
     fn halt_agent(&mut self, why: AgentHalt, out: &mut Vec<u8>) {
         if self.halt.is_none() {
-            let told = match &why {
+            let message = match &why {
                 AgentHalt::Failed(failure) => failure.message.clone(),
                 AgentHalt::Budget(left) => format!("{} budget is spent", left.whose),
             };
-            push_line(out, &format!("[skein: agent stopped: {told}]"));
+            push_line(out, format!("[skein: agent stopped: {message}]"));
             self.halt = Some(why);
             (self.on.stop)();
         }
     }
 }
 
-fn push_line(out: &mut Vec<u8>, line: &str) {
-    out.extend_from_slice(line.as_bytes());
+fn push_line(out: &mut Vec<u8>, line: impl AsRef<[u8]>) {
+    out.extend_from_slice(line.as_ref());
     out.push(b'\n');
 }
 
@@ -302,15 +283,15 @@ struct AgentStreamFilter {
     redactor: Redactor,
     lines: LineSplitter,
     clean: Vec<u8>,
-    ear: AgentStream,
-    hear: LineHandler,
+    stream: AgentStream,
+    handler: LineHandler,
 }
 
 impl AgentStreamFilter {
     fn handle_lines(&mut self, last: bool, out: &mut Vec<u8>) {
-        let (mut state, hear) = (self.ear.lock_state(), self.hear);
+        let (mut state, handler) = (self.stream.lock_state(), self.handler);
         let mut each = |line: StreamLine<'_>| match line {
-            StreamLine::Whole(bytes) => hear(&mut state, bytes, out),
+            StreamLine::Whole(bytes) => handler(&mut state, bytes, out),
             StreamLine::TooLong => push_line(out, "[skein: a line was too long to be read]"),
         };
         self.lines.push(&self.clean, &mut each);
@@ -350,7 +331,7 @@ impl ModelPrice {
 
 /// The remaining part of a budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RemainingBudget {
+pub(crate) struct RemainingBudget {
     /// The owner of the budget, as words for a message.
     pub whose: Cow<'static, str>,
     pub tokens: Option<u64>,
@@ -360,7 +341,7 @@ pub struct RemainingBudget {
 }
 
 #[derive(Debug, Default)]
-pub struct CostMeter {
+pub(crate) struct CostMeter {
     /// The cost of an earlier attempt that was never reported.
     carried: Cost,
     /// The session's usage when this attempt started.
@@ -389,8 +370,8 @@ impl CostMeter {
 
     /// Returns the cost of this attempt.
     pub fn cost(&self) -> Cost {
-        let told = self.run.micro_usd.or_else(|| self.price.map(|price| price.price_usage(self.run)));
-        let mut cost = Cost { tokens: self.run.total_tokens(), micro_usd: told };
+        let micro_usd = self.run.micro_usd.or_else(|| self.price.map(|price| price.price_usage(self.run)));
+        let mut cost = Cost { tokens: self.run.total_tokens(), micro_usd };
         cost.add(self.carried);
         cost
     }
@@ -427,8 +408,6 @@ pub(crate) struct LineSplitter {
     /// True while the rest of a line that was too long is skipped.
     over: bool,
 }
-
-/// A line of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum StreamLine<'a> {
     Whole(&'a [u8]),

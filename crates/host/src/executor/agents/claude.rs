@@ -11,7 +11,7 @@ use super::{
     agent_launch::{CommandPermission, quote_command},
     fallback::AgentFailureKind,
     home::user_folder,
-    number_at, text_at, to_micro_usd,
+    last_error_line, number_at, text_at, to_micro_usd,
 };
 use crate::run_settings::ToolServer;
 
@@ -218,7 +218,7 @@ impl ClaudeReader {
         }
         let content = event["message"]["content"].as_array().map_or(&[][..], Vec::as_slice);
         let parts = content.iter().filter_map(|part| match part["type"].as_str()? {
-            "text" => Some(AgentEvent::Said(part["text"].as_str()?.to_owned())),
+            "text" => Some(AgentEvent::Message(part["text"].as_str()?.to_owned())),
             "tool_use" => Some(AgentEvent::Tool {
                 name: part["name"].as_str()?.to_owned(),
                 on: ["command", "file_path", "pattern", "path", "description"]
@@ -287,16 +287,14 @@ impl ClaudeReader {
             _ => Vec::new(),
         }
     }
-
-    /// Reads the results of its tools.
     fn read_tool_results(event: &Value) -> Vec<AgentEvent> {
         let content = event["message"]["content"].as_array().map_or(&[][..], Vec::as_slice);
         let results = content.iter().filter(|part| part["type"] == "tool_result");
-        let heard = results.map(|part| match part["is_error"] == Value::Bool(true) {
+        let events = results.map(|part| match part["is_error"] == Value::Bool(true) {
             true => AgentEvent::Note(result_text(part).chars().take(200).collect()),
             false => AgentEvent::Result(result_text(part)),
         });
-        heard.collect()
+        events.collect()
     }
 
     /// Reads the result, which has the most exact usage and includes subagents.
@@ -321,7 +319,7 @@ impl ClaudeReader {
             .as_array()
             .map(|errors| errors.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("; "));
         let message = match result["result"].as_str() {
-            Some(said) if !said.is_empty() => said.to_owned(),
+            Some(text) if !text.is_empty() => text.to_owned(),
             _ => errors.filter(|errors| !errors.is_empty()).unwrap_or_else(|| "the agent failed".to_owned()),
         };
         if message.contains("No conversation found") {
@@ -381,8 +379,7 @@ impl AgentEventReader for ClaudeReader {
 
     fn final_result(&self, status: i32, errors: &str) -> Result<AgentAnswer, AgentFailure> {
         let Some(result) = &self.result else {
-            let message =
-                crate::executor::agents::last_line(errors).unwrap_or("the agent exited without a final result");
+            let message = last_error_line(errors);
             return Err(match status {
                 _ if message.contains("No conversation found") => AgentFailure::lost_session(message),
                 0 => AgentFailure::new(AgentFailureKind::NoEnd, message),

@@ -15,7 +15,7 @@ use skein_core::limits;
 use super::{
     AgentAdapter, AgentAnswer, AgentEvent, AgentEventReader, AgentFailure, AgentHome, AgentInvocation,
     AgentPermissions, AgentRequest, AgentSession, LoginLink, TokenUsage, UsageTotal, agent_launch::CommandPermission,
-    fallback::AgentFailureKind, home::user_folder, number_at, text_at,
+    fallback::AgentFailureKind, home::user_folder, last_error_line, number_at, text_at,
 };
 use crate::run_settings::ToolServer;
 
@@ -221,7 +221,7 @@ struct CodexReader {
     session: String,
     file: Option<BufReader<File>>,
     /// The last message of the agent.
-    said: String,
+    answer: String,
     /// The result of the turn, or `None` if it has not ended.
     ended: Option<Result<(), String>>,
     /// The number of consecutive retries.
@@ -284,10 +284,10 @@ impl CodexReader {
 
     fn read_item(&mut self, event: &Value) -> Vec<AgentEvent> {
         let (item, over) = (&event["item"], event["type"] == "item.completed");
-        let heard = match (text_at(item, "/type"), over) {
+        let item_event = match (text_at(item, "/type"), over) {
             ("agent_message", true) => {
-                self.said = text_at(item, "/text").to_owned();
-                Some(AgentEvent::Said(self.said.clone()))
+                self.answer = text_at(item, "/text").to_owned();
+                Some(AgentEvent::Message(self.answer.clone()))
             }
             ("command_execution", false) => {
                 let command = text_at(item, "/command").to_owned();
@@ -319,8 +319,8 @@ impl CodexReader {
             ("mcp_tool_call", true) => Some(AgentEvent::Result(text_at(item, "/result/content/0/text").to_owned())),
             _ => None,
         };
-        let turn = matches!(heard, Some(AgentEvent::Tool { .. })).then_some(AgentEvent::Turn);
-        self.read_usage().into_iter().chain(heard).chain(turn).chain(command_event(item, over)).collect()
+        let turn = matches!(item_event, Some(AgentEvent::Tool { .. })).then_some(AgentEvent::Turn);
+        self.read_usage().into_iter().chain(item_event).chain(turn).chain(command_event(item, over)).collect()
     }
 }
 
@@ -386,13 +386,12 @@ impl AgentEventReader for CodexReader {
     fn final_result(&self, status: i32, errors: &str) -> Result<AgentAnswer, AgentFailure> {
         match &self.ended {
             Some(Ok(())) => {
-                let value = serde_json::from_str(self.said.trim()).ok().filter(Value::is_object);
-                Ok(AgentAnswer { text: self.said.clone(), value })
+                let value = serde_json::from_str(self.answer.trim()).ok().filter(Value::is_object);
+                Ok(AgentAnswer { text: self.answer.clone(), value })
             }
             Some(Err(message)) => Err(AgentFailure::from_message(message)),
             None => {
-                let message =
-                    crate::executor::agents::last_line(errors).unwrap_or("the agent exited without a final result");
+                let message = last_error_line(errors);
                 Err(match status {
                     _ if errors.contains("no rollout found") => AgentFailure::lost_session(message),
                     2 => AgentFailure::new(AgentFailureKind::Usage, message),

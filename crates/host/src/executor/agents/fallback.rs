@@ -84,7 +84,6 @@ pub struct AgentReference<'a> {
 }
 
 impl AgentReference<'_> {
-    /// The key of its settings.
     pub fn settings_key(&self) -> String {
         AgentSettings::settings_key(self.name, self.program)
     }
@@ -272,18 +271,9 @@ pub struct AgentFailure {
     pub lost: bool,
 }
 
-pub(crate) const AUTH: &str = "agent_auth";
-pub(crate) const BILLING: &str = "agent_billing";
-pub const MODEL: &str = "agent_model";
-pub const CONTEXT: &str = "agent_context";
-pub(crate) const LIMIT: &str = "agent_limit";
-pub(crate) const SERVICE: &str = "agent_service";
-pub const REQUEST: &str = "agent_request";
-pub const USAGE: &str = "agent_usage";
-pub(crate) const NO_END: &str = "agent_no_end";
-pub(crate) const SERVER: &str = "agent_server";
-pub(crate) const MAX_TURNS: &str = "max_steps";
-pub const BUDGET: &str = code::BUDGET;
+const BILLING: &str = "agent_billing";
+const LIMIT: &str = "agent_limit";
+const SERVICE: &str = "agent_service";
 
 /// Phrases that mean the same for all providers, in lower case, and the kind of failure they indicate.
 const WORDS: [(&str, AgentFailureKind); 23] = [
@@ -365,16 +355,16 @@ impl AgentFailureKind {
         match self {
             AgentFailureKind::Limit => (ErrorClass::RateLimit, LIMIT),
             AgentFailureKind::Billing => (ErrorClass::Fatal, BILLING),
-            AgentFailureKind::Auth => (ErrorClass::Fatal, AUTH),
-            AgentFailureKind::Model => (ErrorClass::Fatal, MODEL),
-            AgentFailureKind::Context => (ErrorClass::NonRetryable, CONTEXT),
-            AgentFailureKind::Request => (ErrorClass::NonRetryable, REQUEST),
+            AgentFailureKind::Auth => (ErrorClass::Fatal, "agent_auth"),
+            AgentFailureKind::Model => (ErrorClass::Fatal, "agent_model"),
+            AgentFailureKind::Context => (ErrorClass::NonRetryable, "agent_context"),
+            AgentFailureKind::Request => (ErrorClass::NonRetryable, "agent_request"),
             AgentFailureKind::Service => (ErrorClass::Transient, SERVICE),
-            AgentFailureKind::Usage => (ErrorClass::Fatal, USAGE),
-            AgentFailureKind::Turns => (ErrorClass::NonRetryable, MAX_TURNS),
-            AgentFailureKind::Budget => (ErrorClass::NonRetryable, BUDGET),
-            AgentFailureKind::NoEnd => (ErrorClass::AgentError, NO_END),
-            AgentFailureKind::Server => (ErrorClass::Transient, SERVER),
+            AgentFailureKind::Usage => (ErrorClass::Fatal, "agent_usage"),
+            AgentFailureKind::Turns => (ErrorClass::NonRetryable, "max_steps"),
+            AgentFailureKind::Budget => (ErrorClass::NonRetryable, code::BUDGET),
+            AgentFailureKind::NoEnd => (ErrorClass::AgentError, "agent_no_end"),
+            AgentFailureKind::Server => (ErrorClass::Transient, "agent_server"),
         }
     }
 }
@@ -402,10 +392,8 @@ impl AgentFailure {
     pub(crate) fn has_kind(&self, kind: AgentFailureKind) -> bool {
         self.code == Some(kind.error_class().1)
     }
-
-    /// True if a budget is spent.
     pub(crate) fn is_budget_exceeded(&self) -> bool {
-        self.code == Some(BUDGET)
+        self.code == Some(code::BUDGET)
     }
 
     /// Creates the failure for a missing tool server: work without the requested tools would only seem to be done.

@@ -23,9 +23,11 @@ use std::{
 use serde_json::Value;
 use skein_core::time::{Millis, Timestamp};
 
+use crate::executor::attempt::collect::last_line;
+
+pub(crate) use self::agent_stream::{AgentHalt, AgentStream, AgentStreamConfig, CostMeter, RemainingBudget};
 pub use self::{
     agent_launch::{AgentPermissions, describe_limits},
-    agent_stream::{AgentHalt, AgentStream, AgentStreamConfig, CostMeter, RemainingBudget},
     fallback::AgentFailure,
     home::{AgentHome, AgentNote, LoginLink},
 };
@@ -75,8 +77,6 @@ pub trait AgentAdapter: fmt::Debug + Send + Sync {
         false
     }
 }
-
-/// The request to an agent.
 #[derive(Debug)]
 pub struct AgentRequest<'a> {
     pub model: Option<&'a str>,
@@ -142,9 +142,9 @@ pub fn find_adapter(word: &str) -> Option<&'static dyn AgentAdapter> {
     ALL.iter().copied().find(|adapter| adapter.agent_name() == word)
 }
 
-/// Returns the last line of a text that is not blank.
-fn last_line(text: &str) -> Option<&str> {
-    text.lines().rev().map(str::trim).find(|line| !line.is_empty())
+/// Returns the last line of standard error, as the message of an agent that gave no result.
+fn last_error_line(errors: &str) -> &str {
+    last_line(errors).unwrap_or("the agent exited without a final result")
 }
 
 /// An event of a working agent.
@@ -152,7 +152,7 @@ fn last_line(text: &str) -> Option<&str> {
 pub enum AgentEvent {
     /// The session, which another attempt could continue.
     Session(String),
-    Said(String),
+    Message(String),
     /// The agent uses a tool: its name and its subject.
     Tool {
         name: String,

@@ -21,7 +21,7 @@ use super::{
     home::user_folder,
     number_at, text_at, to_micro_usd,
 };
-use crate::{clock::Clock, run_settings::ToolServer};
+use crate::{clock::Clock, executor::attempt::collect::last_line, run_settings::ToolServer};
 
 #[derive(Debug)]
 pub(crate) struct OpenCodeAdapter;
@@ -185,7 +185,7 @@ fn plugin_stub_files(folder: &Path) -> [(PathBuf, Vec<u8>); 2] {
 struct OpenCodeReader {
     wanted: ExpectedServers,
     spent: TokenUsage,
-    said: String,
+    answer: String,
     /// The reason why the last step ended.
     reason: String,
     too_long: u32,
@@ -204,12 +204,12 @@ impl OpenCodeReader {
             output: number_at(part, "/tokens/output") + number_at(part, "/tokens/reasoning"),
             micro_usd: part["cost"].as_f64().and_then(to_micro_usd),
         });
-        let mut heard = vec![AgentEvent::Used(UsageTotal::Run(self.spent))];
+        let mut events = vec![AgentEvent::Used(UsageTotal::Run(self.spent))];
         if self.errors > ERRORS {
             let message = format!("{} answers in a row were cut off or failed", self.errors);
-            heard.push(AgentEvent::Hopeless(AgentFailure::new(AgentFailureKind::Service, message)));
+            events.push(AgentEvent::Hopeless(AgentFailure::new(AgentFailureKind::Service, message)));
         }
-        heard
+        events
     }
 
     /// Handles an error of the service, after which OpenCode would retry.
@@ -272,21 +272,21 @@ fn log_field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 /// Parses the wait that the headers of the answer ask for.
 fn parse_retry_after(data: &Value) -> Option<Millis> {
     let header = |name: &str| data["responseHeaders"][name].as_str()?.trim().parse::<u64>().ok();
-    let told = header("retry-after-ms").or_else(|| header("retry-after").map(|seconds| seconds.saturating_mul(1_000)));
-    told.map(Millis)
+    let wait = header("retry-after-ms").or_else(|| header("retry-after").map(|seconds| seconds.saturating_mul(1_000)));
+    wait.map(Millis)
 }
 
 impl AgentEventReader for OpenCodeReader {
     fn read_event(&mut self, event: &Value) -> Vec<AgentEvent> {
         let part = &event["part"];
-        let mut heard: Vec<AgentEvent> =
+        let mut events: Vec<AgentEvent> =
             event["sessionID"].as_str().map(|id| AgentEvent::Session(id.to_owned())).into_iter().collect();
-        heard.extend(match text_at(event, "/type") {
+        events.extend(match text_at(event, "/type") {
             EVENT => self.wanted.check_report(event).into_iter().collect(),
             "step_start" => self.wanted.fail_unreported().into_iter().chain([AgentEvent::Turn]).collect(),
             "text" => {
-                self.said = text_at(part, "/text").to_owned();
-                vec![AgentEvent::Said(self.said.clone())]
+                self.answer = text_at(part, "/text").to_owned();
+                vec![AgentEvent::Message(self.answer.clone())]
             }
             "tool_use" => {
                 let input = &part["state"]["input"];
@@ -303,7 +303,7 @@ impl AgentEventReader for OpenCodeReader {
             "error" => self.read_error(event),
             _ => Vec::new(),
         });
-        heard
+        events
     }
 
     fn read_error_line(&mut self, line: &str) -> Option<Vec<AgentEvent>> {
@@ -325,12 +325,12 @@ impl AgentEventReader for OpenCodeReader {
             return Err(parse_failure(error));
         }
         if status == 0 && self.reason == "stop" {
-            return Ok(AgentAnswer { text: self.said.clone(), value: None });
+            return Ok(AgentAnswer { text: self.answer.clone(), value: None });
         }
-        let told = crate::executor::agents::last_line(errors);
-        Err(match (told, self.reason.as_str()) {
-            (Some(told), _) if errors.contains("Session not found") => AgentFailure::lost_session(told),
-            (Some(told), "") => AgentFailure::new(AgentFailureKind::Usage, told),
+        let message = last_line(errors);
+        Err(match (message, self.reason.as_str()) {
+            (Some(message), _) if errors.contains("Session not found") => AgentFailure::lost_session(message),
+            (Some(message), "") => AgentFailure::new(AgentFailureKind::Usage, message),
             (_, reason) => AgentFailure::new(
                 AgentFailureKind::NoEnd,
                 format!("the agent ended without an answer, after `{reason}`"),

@@ -201,8 +201,6 @@ fn describe_check(check: &CheckRecord) -> Vec<String> {
     parts.extend(output.map(|output| format_data("The end of the check's output", "text", &output.text)));
     parts
 }
-
-/// Describes the expected output and its place.
 fn describe_expected_output(context: PromptContext<'_>) -> String {
     let PromptContext { attempt: AttemptContext { job, files, .. }, workspace, .. } = context;
     let mut text = String::new();
@@ -227,8 +225,6 @@ fn describe_expected_output(context: PromptContext<'_>) -> String {
     }
     text
 }
-
-/// Describes the format of a checker's decision.
 fn describe_decision_format(context: PromptContext<'_>) -> String {
     let workspace = context.workspace;
     let form = format!(

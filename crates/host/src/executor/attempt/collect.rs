@@ -41,7 +41,7 @@ use crate::{
 };
 
 /// The maximum number of bytes of an agent's output that are searched for a decision.
-const SAID: u64 = 256 * 1024;
+const ANSWER_BYTES: u64 = 256 * 1024;
 
 /// The number of changed files that are listed in the context folder.
 const FILES_OBSERVED: usize = 1_000;
@@ -241,7 +241,7 @@ impl PreparedAttempt {
         if let Some(done) = done {
             return done.text;
         }
-        String::from_utf8_lossy(&self.attempt.files.read_tail(true, SAID).unwrap_or_default()).into_owned()
+        String::from_utf8_lossy(&self.attempt.files.read_tail(true, ANSWER_BYTES).unwrap_or_default()).into_owned()
     }
 }
 
@@ -298,30 +298,26 @@ pub(crate) fn classify_failure(
 ) -> AttemptEnd {
     match &ended.how {
         ProcessOutcome::Stopped => return AttemptEnd::Stopped,
-        ProcessOutcome::TimedOut(ExceededLimit::Total(_)) => {
-            return AttemptEnd::TimedOut;
-        }
+        ProcessOutcome::TimedOut(ExceededLimit::Total(_)) => return AttemptEnd::TimedOut,
         _ => {}
     }
     // Redaction comes before truncation: a truncated secret would not be recognized.
-    let said = read_error_report(back, redactor);
+    let reported = read_error_report(back, redactor);
     let own = || match &ended.how {
         ProcessOutcome::Exited(_) => usual,
         ProcessOutcome::Signal { .. } | ProcessOutcome::NotStarted(StartError::Refused(_)) => ErrorClass::Transient,
         ProcessOutcome::TimedOut(_) => ErrorClass::Timeout,
         ProcessOutcome::NotStarted(_) | ProcessOutcome::Stopped => ErrorClass::NonRetryable,
     };
-    let told = || {
+    let usual_message = || {
         // The system's message does not mention the sandbox.
         let hint = (sandboxed && ended.tail.contains(READ_ONLY)).then_some(SANDBOX_HINT);
         let hint = hint.or(ended.how.hint()).map(|hint| format!(" ({hint})")).unwrap_or_default();
-        let last = ended.tail.lines().rev().find(|line| !line.trim().is_empty());
-        let last = last.map(|line| format!(": {}", line.trim())).unwrap_or_default();
-        format!("{}{last}{hint}", ended.how.message())
+        format!("{}{hint}", describe_outcome(ended))
     };
-    let code = said.code.filter(|code| code.len() <= limits::ID_BYTES);
-    let message = said.message.unwrap_or_else(told);
-    let (class, code, message) = match said.class.as_deref().map(|word| (word, parse_error_class(word))) {
+    let code = reported.code.filter(|code| code.len() <= limits::ID_BYTES);
+    let message = reported.message.unwrap_or_else(usual_message);
+    let (class, code, message) = match reported.class.as_deref().map(|word| (word, parse_error_class(word))) {
         None => (own(), code, message),
         Some((_, Some(class))) => (class, code, message),
         // A retry would only repeat the mistake, and a guessed class could cause a wrong retry.
@@ -331,6 +327,17 @@ pub(crate) fn classify_failure(
         }
     };
     AttemptEnd::Failed { class, code, message: truncate_message(message), retry_at: None }
+}
+
+/// The outcome of a process, with the last line that it printed.
+pub(crate) fn describe_outcome(ended: &ProcessReport) -> String {
+    let last = last_line(&ended.tail).map(|line| format!(": {line}")).unwrap_or_default();
+    format!("{}{last}", ended.how.message())
+}
+
+/// The last line of a text that is not blank.
+pub(crate) fn last_line(text: &str) -> Option<&str> {
+    text.lines().rev().map(str::trim).find(|line| !line.is_empty())
 }
 
 /// The message for a class that does not exist, in front of the message of the failure itself.

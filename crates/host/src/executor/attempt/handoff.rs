@@ -137,8 +137,6 @@ pub(crate) fn copy_logs(AttemptContext { job, run, files, .. }: &AttemptContext)
         }
     }
 }
-
-/// Renders a value as Markdown.
 pub(crate) fn render_markdown(value: &Value) -> String {
     let one = |value: &Value| match value {
         Value::String(text) => text.replace('\n', "\n  "),

@@ -43,7 +43,6 @@ pub(crate) struct AttemptContext {
 }
 
 impl AttemptContext {
-    /// Opens the folders of an attempt.
     fn open(shared: &Arc<ExecutorContext>, job: AttemptSpec) -> Result<AttemptContext, FilePathError> {
         let run = shared.run_dir(&job.run)?;
         let files = run.create_attempt(job.attempt)?;

@@ -15,8 +15,7 @@ use super::{
     AttemptContext, EnteredWorkspace, FileBaselines, PrepareOutcome, PreparedAttempt, StageError,
     command::{self, ResultProtocol, WorkerCommand, WorkerEnvironment},
     handoff::{self, excluded_folders, import_artifacts},
-    non_retryable, recording,
-    sandbox_setup::{self, AttemptPaths},
+    non_retryable, recording, sandbox_setup,
     spec::AttemptSpec,
 };
 use crate::{
@@ -239,15 +238,11 @@ impl AttemptContext {
         entered: &EnteredWorkspace,
         prepared: &mut PreparedTask,
     ) -> Result<EvidenceContext, StageError> {
-        let task = &mut prepared.task;
-        let places = AttemptPaths {
-            folder: &entered.folder,
-            context: folders.context_path(),
-            own: entered.tree.sandbox_paths(self).map_err(non_retryable)?,
-            beside: entered.tree.conflict_paths(self).map_err(non_retryable)?,
-        };
+        let (task, folder, context) = (&mut prepared.task, &entered.folder, folders.context_path());
+        let own = entered.tree.sandbox_paths(self).map_err(non_retryable)?;
+        let beside = entered.tree.conflict_paths(self).map_err(non_retryable)?;
         let secrets = command::write_secret_files(self).map_err(StageError::blocked_by_secret)?;
-        let (mut sandbox, made) = sandbox_setup::build_sandbox(self, &places)?;
+        let (mut sandbox, made) = sandbox_setup::build_sandbox(self, folder, context, &(own, beside))?;
         if let Some(sandbox) = &mut sandbox {
             if !secrets.is_empty() {
                 sandbox.spec.shows.push(self.run.secrets_folder(self.job.attempt)?.sandbox_place()?);

@@ -54,8 +54,6 @@ fn machine_places(attempt: &AttemptContext) -> PathPlaceholders {
     ];
     PathPlaceholders::new(&named, attempt.job.run.as_str())
 }
-
-/// The key of an attempt in its recording.
 fn recording_key(attempt: &AttemptContext) -> Result<RecordingKey, RecordingError> {
     let job = &attempt.job;
     let n = attempt_ordinal(&attempt.run, job.attempt, job.mode)?;
@@ -73,7 +71,7 @@ fn recording_key(attempt: &AttemptContext) -> Result<RecordingKey, RecordingErro
 /// The request in its recorded form: without secrets and machine paths.
 fn recorded_request(attempt: &AttemptContext, key: &RecordingKey) -> Value {
     let request = attempt.shared.redactor.redact_value(&build_request(&attempt.job, key));
-    with_request_hash(machine_places(attempt).hide_in_value(&request))
+    with_request_hash(machine_places(attempt).replace_value(&request))
 }
 
 /// Scans the workspace before the first attempt that works in it.
@@ -167,10 +165,10 @@ fn write_recording(
         not_whole: problem.clone(),
     };
     let entry = RecordingEntry { request: Value::Null, result };
-    let mut entry = places.hide_in_value(&serde_json::to_value(&entry).expect("it is JSON"));
+    let mut entry = places.replace_value(&serde_json::to_value(&entry).expect("it is JSON"));
     entry["request"] = recorded_request(attempt, &key);
     let clean = |kind: RecordedFileKind, (change, bytes): (RecordedChange, Vec<u8>)| {
-        (kind, change.path, places.hide_bytes(shared.redactor.redact_bytes(&bytes)))
+        (kind, change.path, places.replace_bytes(shared.redactor.redact_bytes(&bytes)))
     };
     let there = changes.into_iter().filter(|(change, _)| change.what != RecordedChangeKind::Removed);
     let files = there.map(|file| clean(RecordedFileKind::Files, file));
@@ -204,8 +202,6 @@ fn read_apart_files(AttemptContext { job, files, .. }: &AttemptContext) -> Resul
     let also = job.handoff.gives.iter().map(|gives| gives.path.clone()).collect();
     WorkspaceScan { folder: &back, without: Vec::new(), known: Some(Default::default()), also }.collect_all()
 }
-
-/// Builds the request of an attempt.
 fn build_request(job: &AttemptSpec, key: &RecordingKey) -> Value {
     let mut request = Map::new();
     let mut put = |name: &str, value: Value| {
@@ -386,7 +382,7 @@ fn apply_recording(
     let context = attempt.update_context_folder(&grants)?;
     import_artifacts(attempt, &folder)?;
     let back = files.worker_output()?;
-    let (places, without) = (machine_places(attempt), excluded_paths(attempt, path));
+    let (places, without) = (machine_places(attempt).inverse(), excluded_paths(attempt, path));
     let kinds = [
         (RecordedFileKind::Files, &entry.result.files, &folder),
         (RecordedFileKind::Apart, &entry.result.apart, &back),
@@ -400,13 +396,13 @@ fn apply_recording(
                 RecordedChangeKind::Removed => Vec::new(),
                 _ => recording.read_file(key, kind, &change.path)?,
             };
-            change.apply(to, &places.show_bytes(bytes))?;
+            change.apply(to, &places.replace_bytes(bytes))?;
         }
     }
     let log = format!("[skein: replayed from {}.json]\n", key.file_stem());
     std::fs::write(files.log_path(), log)?;
     let end = serde_json::to_value(&entry.result.end).expect("it is JSON");
-    let end: AttemptEnd = serde_json::from_value(places.show_in_value(&end))?;
+    let end: AttemptEnd = serde_json::from_value(places.replace_value(&end))?;
     if matches!(end, AttemptEnd::Succeeded { .. } | AttemptEnd::Unmerged { .. }) && !job.handoff.gives.is_empty() {
         let own = if entry.result.apart.is_empty() { &folder } else { &back };
         keep_artifacts(attempt, own, &excluded_folders(shared, context.as_ref())?)?;

@@ -13,7 +13,7 @@ use crate::{
         ExecutorContext,
         agents::{self, AgentAdapter, AgentHome},
         evidence::protect,
-        worktree,
+        worktree::WorktreeSandboxPaths,
     },
     process::ProcessSpec,
     run_settings::RunSettings,
@@ -46,22 +46,13 @@ impl WriteAccess {
     }
 }
 
-/// The paths of one attempt.
-pub(crate) struct AttemptPaths<'a> {
-    /// The folder where it works.
-    pub folder: &'a RootFolder,
-    /// The context folder.
-    pub context: Option<&'a Path>,
-    /// The worktree that contains its folder, if it has its own.
-    pub own: Option<worktree::WorktreeSandboxPaths>,
-    /// Further paths that it may read.
-    pub beside: Vec<PathBuf>,
-}
-
-/// The sandbox of an attempt, and the names of the files that were created in its workspace so that it can write them.
+/// The sandbox of an attempt that works in `folder`, with the step worktree that contains it and further paths that it
+/// may read. Also returns the names of the files that were created in its workspace so that it can write them.
 pub(crate) fn build_sandbox(
     attempt: &AttemptContext,
-    places: &AttemptPaths<'_>,
+    folder: &RootFolder,
+    context: Option<&Path>,
+    (own, beside): &(Option<WorktreeSandboxPaths>, Vec<PathBuf>),
 ) -> Result<(Option<Sandbox>, Vec<String>), FilePathError> {
     let AttemptContext { shared, job, run, files, .. } = attempt;
     let Some(launcher) = shared.launcher.clone() else { return Ok((None, Vec::new())) };
@@ -72,38 +63,38 @@ pub(crate) fn build_sandbox(
         hides: engine_places(shared)?,
         shows: vec![files.root().sandbox_place()?],
         scratch: Some(files.make_scratch()?.sandbox_place()?),
-        directory: Some(places.folder.sandbox_place()?),
+        directory: Some(folder.sandbox_place()?),
         // A coding agent must reach its model.
         no_network: job.isolation.no_network && !job.uses_coding_agent(),
         optional: job.settings.allow_unenforced,
         ..SandboxSpec::default()
     };
     spec.writes.extend(run.find_files()?.map(|files| files.sandbox_place()).transpose()?);
-    show_paths(&mut spec, places.context.into_iter().chain(places.beside.iter().map(PathBuf::as_path)))?;
-    if let Some(own) = &places.own {
-        show_worktree(&mut spec, own, reach, places.folder)?;
+    show_paths(&mut spec, context.into_iter().chain(beside.iter().map(PathBuf::as_path)))?;
+    if let Some(own) = own {
+        show_worktree(&mut spec, own, reach, folder)?;
     }
     match reach {
         WriteAccess::Anywhere => {
             spec.writes_everywhere = true;
             allow_writes(&mut spec, shared_roots(&job.settings))?;
-            show_paths(&mut spec, protected_paths(attempt, places)?)?;
+            show_paths(&mut spec, protected_paths(attempt, folder, context)?)?;
         }
         WriteAccess::Workspace => {
-            spec.writes.push(places.folder.sandbox_place()?);
+            spec.writes.push(folder.sandbox_place()?);
             allow_writes(&mut spec, job.settings.writes.iter().filter(|path| path.exists()))?;
             show_roots(&mut spec, &job.settings)?;
-            show_paths(&mut spec, protected_paths(attempt, places)?)?;
+            show_paths(&mut spec, protected_paths(attempt, folder, context)?)?;
             // Only the host writes the recording.
-            let record = job.settings.record.as_ref().filter(|path| path.starts_with(places.folder.path()));
+            let record = job.settings.record.as_ref().filter(|path| path.starts_with(folder.path()));
             show_paths(&mut spec, record)?;
         }
         WriteAccess::Given => {
             show_roots(&mut spec, &job.settings)?;
             if !job.writes_in_attempt_folder() {
-                made = create_own_files(job, places.folder)?;
-                let own = job.own_files().filter(|name| is_file_or_folder(name, places.folder));
-                allow_writes(&mut spec, own.map(|name| places.folder.path().join(name)))?;
+                made = create_own_files(job, folder)?;
+                let own = job.own_files().filter(|name| is_file_or_folder(name, folder));
+                allow_writes(&mut spec, own.map(|name| folder.path().join(name)))?;
             }
         }
     }
@@ -210,7 +201,7 @@ fn shared_roots(settings: &RunSettings) -> Vec<PathBuf> {
 /// Shows a step worktree, which is in the hidden state folder. Its git folder is only for the step that works there.
 fn show_worktree(
     spec: &mut SandboxSpec,
-    own: &worktree::WorktreeSandboxPaths,
+    own: &WorktreeSandboxPaths,
     reach: WriteAccess,
     folder: &RootFolder,
 ) -> Result<(), FilePathError> {
@@ -280,11 +271,15 @@ fn real_path(path: PathBuf) -> Option<PathBuf> {
 }
 
 /// The existing protected paths.
-fn protected_paths(attempt: &AttemptContext, places: &AttemptPaths<'_>) -> Result<Vec<PathBuf>, FilePathError> {
-    let context = places.context.map(RootFolder::open).transpose()?;
+fn protected_paths(
+    attempt: &AttemptContext,
+    folder: &RootFolder,
+    context: Option<&Path>,
+) -> Result<Vec<PathBuf>, FilePathError> {
+    let context = context.map(RootFolder::open).transpose()?;
     let without: Vec<FileIdentity> =
         context.iter().chain([&attempt.shared.state]).map(RootFolder::identity).collect::<Result<_, _>>()?;
-    protect::protected_places(&attempt.job, places.folder, &without)
+    protect::protected_places(&attempt.job, folder, &without)
 }
 
 /// The sandbox of an evidence command: it may write the same paths as the step, except the step's outputs.
@@ -302,7 +297,7 @@ pub(crate) fn evidence_sandbox(
 }
 
 /// True if a file or folder of the workspace itself is there. A link may lead anywhere.
-fn is_file_or_folder(name: &str, folder: &RootFolder) -> bool {
+pub(crate) fn is_file_or_folder(name: &str, folder: &RootFolder) -> bool {
     folder.entry_kind(name).is_ok_and(|thing| matches!(thing, Some(EntryKind::File | EntryKind::Folder)))
 }
 

@@ -52,11 +52,9 @@ pub(crate) struct AttemptSpec {
     pub agent_task: AgentTask,
     pub history: AttemptHistory,
     pub stage: StageGuidance,
-    /// The schema of its output.
     pub outputs: Schema,
     /// The evidence that the attempt must provide.
     pub evidence: Vec<Evidence>,
-    /// The convergence guard of a check.
     pub guard: Option<ConvergenceGuard>,
     /// The file where a checker writes its decision.
     pub decision_file: Option<String>,

@@ -92,17 +92,17 @@ struct BuiltinCall<'a> {
 impl BuiltinCall<'_> {
     /// Runs the call and determines its end, by the same rules as for a program.
     fn run(&self, tool: &ToolSettings, function: BuiltinFunction) -> AttemptEnd {
-        if let Err(end) = tools::check_inputs(tool, &self.job.given.inputs) {
-            return end.into();
-        }
-        let begun = Instant::now();
-        let inputs = tools::rename_inputs(tool, &self.job.given.inputs);
-        let done = self.dispatch(function, &inputs);
-        match done {
+        let mut begun = None;
+        let end = call_function(tool, &self.job.given.inputs, |inputs| {
+            begun = Some(Instant::now());
+            self.dispatch(function, inputs)
+        });
+        // Without a beginning, the inputs were refused.
+        let Some(begun) = begun else { return end };
+        match end {
             _ if self.call.is_cancelled() => AttemptEnd::Stopped,
             _ if self.limit.is_some_and(|limit| begun.elapsed() >= limit) => AttemptEnd::TimedOut,
-            Ok(output) => tools::check_output(tool, output),
-            Err(BuiltinError { class, code, message }) => tools::failed_call(class, code, message),
+            end => end,
         }
     }
 
@@ -119,14 +119,14 @@ impl BuiltinCall<'_> {
                 let base = optional_text(inputs, "against")?.unwrap_or("HEAD");
                 self.with_git(|git| git.diff(base))
             }
-            BuiltinFunction::JsonMerge => merge_objects(inputs),
-            BuiltinFunction::JsonPick => pick_values(inputs),
-            BuiltinFunction::TextTemplate => fill_template(inputs),
-            BuiltinFunction::HttpGet | BuiltinFunction::Notify => Err(BuiltinError::new(
-                ErrorClass::NonRetryable,
-                "internal",
-                "the function needs the network and must be run as a remote call",
-            )),
+            _ => match find_value_function(function) {
+                Some(function) => function(inputs),
+                None => Err(BuiltinError::new(
+                    ErrorClass::NonRetryable,
+                    "internal",
+                    "the function needs the network and must be run as a remote call",
+                )),
+            },
         }
     }
 
@@ -173,11 +173,6 @@ impl BuiltinCall<'_> {
     }
 }
 
-/// True if a path is at or below another.
-fn is_below(path: &Path, folder: &Path) -> bool {
-    path.starts_with(folder)
-}
-
 /// The maximum size of inputs that are processed on the loop, because other runs wait for it.
 const MOST: usize = 16 * 1024;
 
@@ -194,7 +189,7 @@ pub(crate) fn run_inline(
     }
     let tool = running.settings.tools.get(&ToolSettings::settings_key(&work.worker)?)?;
     let function = find_value_function(tool.function?)?;
-    let report = AttemptReport::new(call_value_function(tool, function, &task.given.inputs), Cost::default());
+    let report = AttemptReport::new(call_function(tool, &task.given.inputs, function), Cost::default());
     Some(shared.redact_report(report))
 }
 
@@ -210,7 +205,12 @@ fn find_value_function(function: BuiltinFunction) -> Option<ValueFunction> {
     }
 }
 
-fn call_value_function(tool: &ToolSettings, function: ValueFunction, inputs: &Value) -> AttemptEnd {
+/// Calls a function with inputs that match the schema of its tool, and checks its output.
+fn call_function(
+    tool: &ToolSettings,
+    inputs: &Value,
+    function: impl FnOnce(&Value) -> Result<Value, BuiltinError>,
+) -> AttemptEnd {
     if let Err(end) = tools::check_inputs(tool, inputs) {
         return end.into();
     }
@@ -342,7 +342,7 @@ impl FileFunctions<'_> {
     }
 
     fn check_readable(&self, name: &Path) -> Result<(), BuiltinError> {
-        let ours = is_below(&self.folder.path().join(name), self.state) || control_owner(name) == Some("Skein");
+        let ours = self.folder.path().join(name).starts_with(self.state) || control_owner(name) == Some("Skein");
         if ours { Err(unauthorised_path(name, "belongs to Skein's own state")) } else { Ok(()) }
     }
 
@@ -379,7 +379,7 @@ impl FileFunctions<'_> {
         let below = |path: &str| Path::new(path).starts_with(name);
         self.rules.has_protected_below(name, self.folder)
             || self.git_configured_files().iter().any(|path| below(path))
-            || is_below(self.state, &self.folder.path().join(name))
+            || self.state.starts_with(self.folder.path().join(name))
     }
 
     /// Opens the parent folder of a name, and returns it with the last part. No part of the path is a link.
@@ -415,14 +415,10 @@ fn path_failure(error: FilePathError) -> BuiltinError {
 
 /// The maximum nesting depth of merged values.
 const DEEPEST: usize = 64;
-
-/// A required text input.
 pub(crate) fn required_text<'a>(inputs: &'a Value, name: &str) -> Result<&'a str, BuiltinError> {
     optional_text(inputs, name)?
         .ok_or_else(|| BuiltinError::invalid_input(format!("the input `{name}` is required and must be a string")))
 }
-
-/// An optional text input.
 pub(crate) fn optional_text<'a>(inputs: &'a Value, name: &str) -> Result<Option<&'a str>, BuiltinError> {
     match inputs.get(name) {
         None | Some(Value::Null) => Ok(None),

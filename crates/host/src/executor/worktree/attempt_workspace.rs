@@ -13,8 +13,8 @@ use skein_core::{
 };
 
 use super::{
-    OnRetry, SnapshotSequence, WorkspaceUsage, WorktreeError, lock_sequence,
-    snapshot::{self, SnapshotRepo, SnapshotView, WorkspaceSnapshot},
+    OnRetry, SnapshotSequence, WorkspaceUsage, WorktreeError, is_repository, lock_sequence,
+    snapshot::{SnapshotRepo, SnapshotView, WorkspaceSnapshot},
     step_worktree::{self, CheckoutError, SnapshotCheckout, StepWorktree},
     whole_view,
 };
@@ -29,8 +29,6 @@ use crate::{
 
 /// The maximum size of an earlier attempt's changes in the prompt.
 const TOLD: u64 = 16 * 1024;
-
-/// The workspace of an attempt, and its state.
 #[derive(Debug)]
 pub(crate) struct AttemptWorkspace {
     /// The shared workspace.
@@ -89,7 +87,7 @@ impl AttemptWorkspace {
             conflicts: Vec::new(),
             without,
         };
-        let known = snapshot::looks_like_repository(place.base.path()) || job.workspace.tracked;
+        let known = is_repository(place.base.path()) || job.workspace.tracked;
         let resolves = !job.workspace.conflicts.is_empty();
         if !job.isolation.worktree && (job.is_read_only() || !known) && !resolves {
             return Ok(place);
@@ -227,8 +225,6 @@ impl AttemptWorkspace {
         Ok(repo)
     }
 }
-
-/// The next sequence number of a run.
 pub(crate) fn next_number(sequence: &mut SnapshotSequence, run: &RunDir) -> Result<u64, WorktreeError> {
     let next = match sequence.next {
         Some(next) => next,

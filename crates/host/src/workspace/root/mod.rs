@@ -33,7 +33,6 @@ use self::resolve::{LinkPolicy, PathResolver, RelativePath};
 use crate::sandbox::SandboxPlace;
 
 pub use error::{EntryKind, FilePathError, PathProblem};
-pub(crate) use write::PendingFile;
 
 type PathResult<T> = Result<T, FilePathError>;
 

@@ -17,7 +17,7 @@ impl AgentEventReader for Plain {
         let tokens = event["tokens"].as_u64().map(|input| TokenUsage { input, ..TokenUsage::default() });
         [
             text("session").map(AgentEvent::Session),
-            text("said").map(AgentEvent::Said),
+            text("said").map(AgentEvent::Message),
             text("result").map(AgentEvent::Result),
             text("model").map(AgentEvent::Model),
             text("tool").map(|name| AgentEvent::Tool { name, on: "a\nb".into() }),

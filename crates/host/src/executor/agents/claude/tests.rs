@@ -70,7 +70,7 @@ fn a_session_is_told_with_what_it_says_does_and_spends() {
         AgentEvent::Session("s-1".into()),
         AgentEvent::Turn,
         spent(1_000, 400, 1, None),
-        AgentEvent::Said("I look.".into()),
+        AgentEvent::Message("I look.".into()),
         tool,
         spent(1_000, 400, 50, None),
         spent(2_010, 800, 100, Some(5_080)),

@@ -42,7 +42,7 @@ fn a_turn_is_told_with_what_it_says_does_and_spends() {
     let wanted = [
         AgentEvent::Session("t-1".into()),
         AgentEvent::Note("Model metadata not found.".into()),
-        AgentEvent::Said("I begin.".into()),
+        AgentEvent::Message("I begin.".into()),
         tool("edit", "a.txt"),
         AgentEvent::Turn,
         tool("run", "cargo test"),
@@ -50,7 +50,7 @@ fn a_turn_is_told_with_what_it_says_does_and_spends() {
         AgentEvent::Begun("c-1".into()),
         AgentEvent::Result("all well\n".into()),
         AgentEvent::Over("c-1".into()),
-        AgentEvent::Said("{\"a\": 1}".into()),
+        AgentEvent::Message("{\"a\": 1}".into()),
         AgentEvent::Used(UsageTotal::Session(TokenUsage { input: 1_800, cached: 1_200, output: 150, micro_usd: None })),
     ];
     assert_eq!(heard, wanted);

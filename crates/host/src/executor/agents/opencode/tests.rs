@@ -43,7 +43,7 @@ fn a_session_is_told_with_what_it_says_does_and_spends() {
         AgentEvent::Tool { name: "bash".into(), on: "ls".into() },
         AgentEvent::Note("denied".into()),
         spent(1),
-        AgentEvent::Said("Done.".into()),
+        AgentEvent::Message("Done.".into()),
         spent(2),
     ];
     assert_eq!(heard, wanted);

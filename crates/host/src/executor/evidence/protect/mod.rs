@@ -29,7 +29,7 @@ use crate::{
     workspace::{
         AttemptDir, FileSurvey, GitPlace, PathChange, PathPattern, RepositoryScan, RootFolder, RunDir, SurveyedFile,
         find_git_folder, is_harmless_config, parse_git_config, resolve_below,
-        root::{FileIdentity, FilePathError, PendingFile},
+        root::{FileIdentity, FilePathError},
     },
 };
 
@@ -105,13 +105,6 @@ impl ProtectionBaseline {
             .earlier_attempts()
             .find_map(|files| serde_json::from_slice(&files.root().read_file(BEFORE, limits::SURVEY_BYTES).ok()?).ok())
     }
-}
-
-/// Writes a complete file that is not yet at its place.
-fn write_pending(root: &RootFolder, name: &Path, executable: bool, bytes: &[u8]) -> Result<PendingFile, FilePathError> {
-    let mut pending = root.create_file(name, executable)?;
-    pending.write_all(bytes).map_err(|error| FilePathError::new(root.path(), name, error))?;
-    Ok(pending)
 }
 
 impl WorkspaceProtection {
@@ -191,7 +184,7 @@ impl WorkspaceProtection {
             let Ok(bytes) = self.folder.read_file(path, COPY_BYTES.min(left)) else { continue };
             left -= bytes.len() as u64;
             if ContentHash::hash_bytes(&bytes) == *hash {
-                write_pending(&kept, Path::new(&hash.to_string()), false, &bytes)?.persist_unsynced()?;
+                kept.replace_unsynced(hash.to_string(), &bytes, false)?;
             }
         }
         Ok(())
@@ -468,7 +461,10 @@ impl WorkspaceProtection {
                 if let Some(parent) = Path::new(path).parent().filter(|parent| !parent.as_os_str().is_empty()) {
                     self.folder.make_folders_unsynced(parent, false)?;
                 }
-                write_pending(&self.folder, Path::new(path), *executable, &bytes)?.persist()
+                let mut pending = self.folder.create_file(path, *executable)?;
+                let failed = |error| FilePathError::new(self.folder.path(), Path::new(path), error);
+                pending.write_all(&bytes).map_err(failed)?;
+                pending.persist()
             }
             Some(SurveyedFile::Link { to }) => self.folder.replace_link(path, Path::new(to)),
             Some(SurveyedFile::Other) => {

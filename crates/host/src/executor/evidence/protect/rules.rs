@@ -9,11 +9,14 @@ use std::{
 };
 
 use crate::{
-    executor::attempt::{sandbox_setup::WriteAccess, spec::AttemptSpec},
+    executor::attempt::{
+        sandbox_setup::{WriteAccess, is_file_or_folder},
+        spec::AttemptSpec,
+    },
     run_settings::{DefinitionFiles, RunSettings},
     workspace::{
         FileSurvey, PathPattern, RepositoryScan, RootFolder, SurveyedFile, control_files,
-        root::{EntryKind, FileIdentity, FilePathError},
+        root::{FileIdentity, FilePathError},
     },
 };
 
@@ -22,8 +25,6 @@ const PLACES: usize = 256;
 
 /// The repository of the workspace itself.
 pub(crate) const TOP: &str = ".git";
-
-/// The protection rules of one step.
 pub(crate) struct ProtectionRules {
     pub(crate) patterns: Vec<PathPattern>,
     /// Protected files that the workflow lets the step change.
@@ -179,11 +180,6 @@ fn resolve_places(folder: &RootFolder, mut places: Vec<String>) -> Vec<PathBuf> 
 fn repository_places(scan: &RepositoryScan) -> impl Iterator<Item = &str> {
     let of_top = |path: &&String| path.strip_prefix(TOP).is_some_and(|rest| rest.starts_with('/') || rest.is_empty());
     scan.control.iter().filter(of_top).chain(&scan.named).map(String::as_str).filter(|path| !path.is_empty())
-}
-
-/// True if a file or folder of the workspace itself is there. A link may lead anywhere.
-fn is_file_or_folder(name: &str, folder: &RootFolder) -> bool {
-    folder.entry_kind(name).is_ok_and(|thing| matches!(thing, Some(EntryKind::File | EntryKind::Folder)))
 }
 
 /// True if a sandbox keeps a file from being changed or moved: it exists, and is at the top level.

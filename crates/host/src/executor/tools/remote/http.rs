@@ -13,7 +13,7 @@ use skein_core::{
     tool_call::{self, CallTemplate, CallTemplateValues, CallText, CallTextPiece, UnfilledPlaceholder},
 };
 
-use super::{RemoteCall, RemoteToolError, extract_part, to_object};
+use super::{LoggedResult, RemoteCall, RemoteToolError, extract_part, to_object};
 use crate::run_settings::{HttpTool, LoginExpirySign, NamedTextFields};
 use crate::{
     cancel_token::CancelToken,
@@ -24,16 +24,11 @@ use crate::{
 /// The maximum number of redirects within the same origin.
 pub(crate) const REDIRECTS: u8 = 5;
 /// The maximum number of characters of a server's error message that are reported.
-const SAID: usize = 300;
+const MESSAGE: usize = 300;
 
 impl RemoteCall<'_> {
-    /// Sends the request of a tool. Returns its result and a line for the log.
-    pub(crate) fn send_request(
-        &self,
-        tool: &HttpTool,
-        limit: Duration,
-        stop: &Arc<CancelToken>,
-    ) -> (Result<Value, RemoteToolError>, String) {
+    /// Sends the request of a tool.
+    pub(super) fn send_request(&self, tool: &HttpTool, limit: Duration, stop: &Arc<CancelToken>) -> LoggedResult {
         let inputs = tools::rename_inputs(self.tool, &self.attempt.job.given.inputs);
         let secret = |name: &str| self.find_secret(name);
         let request = HttpToolRequest::from_tool(
@@ -43,7 +38,7 @@ impl RemoteCall<'_> {
         );
         let HttpToolRequest { url, headers, body } = match request {
             Ok(request) => request,
-            Err(trouble) => return (Err(trouble), format!("{} was not sent", tool.method)),
+            Err(error) => return (Err(error), format!("{} was not sent", tool.method)),
         };
         let (method, most) = (tool.method.clone(), limits::VALUE_BYTES as u64);
         let call = HttpRequest { method, url, headers, body, time: limit, most, redirects: REDIRECTS };
@@ -92,10 +87,10 @@ pub(super) fn check_status(answer: &HttpResponse) -> Result<(), RemoteToolError>
         other => format!("http_{other}"),
     };
     let value = parse_body(answer);
-    let said = [&value["error"]["message"], &value["message"], &value["error"], &value["body"]];
-    let said = said.into_iter().find_map(Value::as_str).map(str::trim).filter(|said| !said.is_empty());
-    let said = said.map(|said| format!(": {}", said.chars().take(SAID).collect::<String>()));
-    let message = format!("its server answered with status {}{}", answer.status, said.unwrap_or_default());
+    let texts = [&value["error"]["message"], &value["message"], &value["error"], &value["body"]];
+    let text = texts.into_iter().find_map(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
+    let text = text.map(|text| format!(": {}", text.chars().take(MESSAGE).collect::<String>()));
+    let message = format!("its server answered with status {}{}", answer.status, text.unwrap_or_default());
     let after = answer.header("retry-after").and_then(|text| text.trim().parse::<u64>().ok());
     Err(RemoteToolError { after: after.map(Millis::from_secs), ..RemoteToolError::new(code, message) })
 }
@@ -238,8 +233,6 @@ pub(super) fn fill_headers(
 pub(super) fn is_header_text(text: &str) -> bool {
     text.chars().all(|c| c == '\t' || (' '..='~').contains(&c))
 }
-
-/// Percent-encodes a text for a URL.
 fn percent_encode(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {

@@ -55,10 +55,11 @@ use crate::{
     cancel_token::CancelToken,
     executor::{
         ActiveWork, WorkKey,
+        attempt::collect::last_line,
         tools::{
             self,
             remote::{
-                RemoteCall, RemoteToolError, extract_part,
+                LoggedResult, RemoteCall, RemoteToolError, extract_part,
                 http::{check_status, fill_headers, transport_failure},
                 timeout_or_default, to_millis, to_object, write_result,
             },
@@ -96,14 +97,14 @@ where
     let us = InitializeRequestParams::new(ClientCapabilities::default(), us);
     let mut client = serve_client(us, transport).await.map_err(|error| handshake_failure(&error))?;
     let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
-    let said = match client.call_tool(params).await {
+    let result = match client.call_tool(params).await {
         Ok(result) => parse_result(result),
         Err(ServiceError::McpError(error)) => Err(explain_refusal(&client, tool, &error).await),
         Err(error) => Err(RemoteToolError::new("upstream_error", format!("its server did not answer: {error}"))),
     };
     // The result does not depend on a clean close.
     let _ = client.close_with_timeout(LEAVING).await;
-    said
+    result
 }
 
 /// The error of a server that failed the handshake.
@@ -144,11 +145,11 @@ fn parse_result(result: CallToolResult) -> Result<Value, RemoteToolError> {
     let texts: Vec<&str> = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
     let text = texts.join("\n");
     if result.is_error == Some(true) {
-        let said = result.structured_content.unwrap_or_default();
-        let code = said["code"].as_str().filter(|code| !code.is_empty()).unwrap_or("tool_error");
-        let message = [text.as_str(), said["message"].as_str().unwrap_or_default()];
+        let details = result.structured_content.unwrap_or_default();
+        let code = details["code"].as_str().filter(|code| !code.is_empty()).unwrap_or("tool_error");
+        let message = [text.as_str(), details["message"].as_str().unwrap_or_default()];
         let message = message.into_iter().find(|text| !text.is_empty()).unwrap_or("it gave no reason");
-        let retryable = said["retryable"] == Value::Bool(true);
+        let retryable = details["retryable"] == Value::Bool(true);
         return Err(RemoteToolError { retryable, ..RemoteToolError::new(code, message) });
     }
     if let Some(value) = result.structured_content {
@@ -162,8 +163,8 @@ fn parse_result(result: CallToolResult) -> Result<Value, RemoteToolError> {
 }
 
 /// Extracts the relevant part of a result.
-fn extract_result(tool: &McpTool, said: Result<Value, RemoteToolError>) -> Result<Value, RemoteToolError> {
-    extract_part(&tool.extract, said?).map(to_object)
+fn extract_result(tool: &McpTool, result: Result<Value, RemoteToolError>) -> Result<Value, RemoteToolError> {
+    extract_part(&tool.extract, result?).map(to_object)
 }
 
 /// The inputs as arguments, which must be an object.
@@ -193,12 +194,7 @@ struct ServerPipes {
 
 impl RemoteCall<'_> {
     /// Runs an attempt as a session with a program.
-    pub(in crate::executor::tools::remote) fn call_over_stdio(
-        &self,
-        tool: &McpTool,
-        mut task: ProcessSpec,
-        key: &WorkKey,
-    ) -> ProcessReport {
+    pub(super) fn call_over_stdio(&self, tool: &McpTool, mut task: ProcessSpec, key: &WorkKey) -> ProcessReport {
         let began = Instant::now();
         let ours = match self.connect_pipes(tool, &mut task) {
             Ok(ours) => ours,
@@ -212,16 +208,16 @@ impl RemoteCall<'_> {
         let (done, ended) = mpsc::channel();
         let handle = process::start_process(task, move |ended| drop(done.send(ended)));
         self.attempt.shared.attach_process(key, handle.clone());
-        let said = self.run_pipe_session(tool, ours, limit);
+        let result = self.run_pipe_session(tool, ours, limit);
         let Some(ended) = await_exit(&handle, &ended) else {
             return ProcessReport::without_process(StartRefusal::Unseen.into(), began);
         };
-        let how = self.determine_exit(key, &said, &ended.how);
+        let how = self.determine_exit(key, &result, &ended.how);
         if how != ProcessOutcome::Exited(0) {
             return ProcessReport { how, ..ended };
         }
-        let said = said.map_err(|trouble| append_tail(trouble, &ended.tail));
-        let kept = write_result(&self.attempt.shared.redactor, stdout.as_deref(), &said);
+        let result = result.map_err(|error| append_tail(error, &ended.tail));
+        let kept = write_result(&self.attempt.shared.redactor, stdout.as_deref(), &result);
         ProcessReport { how: kept.unwrap_or(how), ..ended }
     }
 
@@ -247,34 +243,34 @@ impl RemoteCall<'_> {
 
     fn run_pipe_session(&self, tool: &McpTool, ours: ServerPipes, limit: Duration) -> Result<Value, RemoteToolError> {
         let inputs = tools::rename_inputs(self.tool, &self.attempt.job.given.inputs);
-        let heard = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&heard);
+        let received = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&received);
         let runtime = build_runtime()?;
-        let said = runtime.block_on(with_timeout(limit, async {
+        let result = runtime.block_on(with_timeout(limit, async {
             let broken = |error: io::Error| RemoteToolError::new("internal", error.to_string());
             let read = pipe::Receiver::from_owned_fd(ours.read).map_err(broken)?;
             let write = pipe::Sender::from_owned_fd(ours.write).map_err(broken)?;
             let line = usize::try_from(MOST).unwrap_or(usize::MAX);
-            let transport = AsyncRwTransport::<RoleClient, _, _>::new(LimitedReader { read, heard: counted }, write);
+            let transport = AsyncRwTransport::<RoleClient, _, _>::new(LimitedReader { read, received: counted }, write);
             run_session(transport.with_max_line_length(line), &tool.tool, to_arguments(&inputs)).await
         }));
         runtime.shutdown_background();
-        if said.is_err() && heard.load(Ordering::Relaxed) > MOST {
+        if result.is_err() && received.load(Ordering::Relaxed) > MOST {
             let message = format!("its server sent more than {MOST} bytes, and the rest was not read");
             return Err(RemoteToolError::new("output_invalid", message));
         }
-        extract_result(tool, said)
+        extract_result(tool, result)
     }
 
     /// Determines the outcome: the result counts, or else the way the program ended before it answered.
     fn determine_exit(
         &self,
         key: &WorkKey,
-        said: &Result<Value, RemoteToolError>,
+        result: &Result<Value, RemoteToolError>,
         how: &ProcessOutcome,
     ) -> ProcessOutcome {
-        let Err(trouble) = said else { return ProcessOutcome::Exited(0) };
-        let silent = matches!(trouble.code.as_str(), "upstream_error" | "timeout" | "internal");
+        let Err(error) = result else { return ProcessOutcome::Exited(0) };
+        let silent = matches!(error.code.as_str(), "upstream_error" | "timeout" | "internal");
         match how {
             _ if !silent => ProcessOutcome::Exited(0),
             _ if self.is_stop_requested(key) => ProcessOutcome::Stopped,
@@ -287,63 +283,14 @@ impl RemoteCall<'_> {
     fn is_stop_requested(&self, key: &WorkKey) -> bool {
         matches!(self.attempt.shared.active_work().get(key), Some(ActiveWork::Working { ending: Some(_), .. }))
     }
-}
 
-/// Waits until the program has exited. Stops it if it does not exit by itself.
-fn await_exit(handle: &ProcessHandle, ended: &Receiver<ProcessReport>) -> Option<ProcessReport> {
-    ended.recv_timeout(BY_ITSELF).ok().or_else(|| {
-        handle.stop();
-        ended.recv().ok()
-    })
-}
-
-/// Appends the last line that it printed for people.
-fn append_tail(trouble: RemoteToolError, tail: &str) -> RemoteToolError {
-    let last = tail.lines().rev().find(|line| !line.trim().is_empty());
-    match last.filter(|_| trouble.code == "upstream_error") {
-        Some(last) => RemoteToolError { message: format!("{}: {}", trouble.message, last.trim()), ..trouble },
-        None => trouble,
-    }
-}
-
-/// Reads at most [`MOST`] bytes.
-struct LimitedReader {
-    read: pipe::Receiver,
-    heard: Arc<AtomicU64>,
-}
-
-impl AsyncRead for LimitedReader {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.read).poll_read(context, buffer);
-        let more = u64::try_from(buffer.filled().len() - before).unwrap_or(u64::MAX);
-        match self.heard.fetch_add(more, Ordering::Relaxed).saturating_add(more) {
-            heard if heard > MOST => Poll::Ready(Err(io::Error::other("it sent too much"))),
-            _ => read,
-        }
-    }
-}
-
-const SESSION: &str = "mcp-session-id";
-
-impl RemoteCall<'_> {
-    /// Calls a tool. Returns its result and a line for the log.
-    pub(in crate::executor::tools::remote) fn call_over_http(
-        &self,
-        tool: &McpTool,
-        limit: Duration,
-        stop: &Arc<CancelToken>,
-    ) -> (Result<Value, RemoteToolError>, String) {
-        let said = self.run_http_session(tool, limit, stop);
-        let log = match &said {
+    pub(super) fn call_over_http(&self, tool: &McpTool, limit: Duration, stop: &Arc<CancelToken>) -> LoggedResult {
+        let result = self.run_http_session(tool, limit, stop);
+        let log = match &result {
             Ok(_) => format!("called `{}`", tool.tool),
-            Err(trouble) => format!("called `{}`: {}", tool.tool, trouble.message),
+            Err(error) => format!("called `{}`: {}", tool.tool, error.message),
         };
-        (said, log)
+        (result, log)
     }
 
     fn run_http_session(
@@ -362,9 +309,9 @@ impl RemoteCall<'_> {
             client: HttpClient::new(self.tool.reach.clone(), Some(Arc::clone(stop))),
             headers: fill_headers(own, values)?.into(),
             until: Instant::now() + limit,
-            wrong: Arc::default(),
+            first_error: Arc::default(),
         };
-        let wrong = Arc::clone(&post.wrong);
+        let first_error = Arc::clone(&post.first_error);
         let mut config = StreamableHttpClientTransportConfig::with_uri(url);
         config.retry_config = Arc::new(NeverRetry::default());
         config.reinit_on_expired_session = false;
@@ -376,23 +323,63 @@ impl RemoteCall<'_> {
             // If the session is over, there is no receiver.
             let _ = called_off.send(());
         });
-        let said = runtime.block_on(async {
+        let result = runtime.block_on(async {
             let transport = StreamableHttpClientTransport::with_client(post, config);
             tokio::select! {
-                said = with_timeout(limit, run_session(transport, &tool.tool, to_arguments(&inputs))) => said,
+                result = with_timeout(limit, run_session(transport, &tool.tool, to_arguments(&inputs))) => result,
                 _ = off => Err(RemoteToolError::new("upstream_error", "it was cancelled")),
             }
         });
         runtime.shutdown_background();
         // The transport error is more specific than the session's error.
-        let wrong = wrong.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let said = said.map_err(|trouble| match wrong {
-            Some(wrong) if trouble.code == "upstream_error" => wrong,
-            _ => trouble,
+        let first_error = first_error.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let result = result.map_err(|error| match first_error {
+            Some(first_error) if error.code == "upstream_error" => first_error,
+            _ => error,
         });
-        extract_result(tool, said)
+        extract_result(tool, result)
     }
 }
+
+/// Waits until the program has exited. Stops it if it does not exit by itself.
+fn await_exit(handle: &ProcessHandle, ended: &Receiver<ProcessReport>) -> Option<ProcessReport> {
+    ended.recv_timeout(BY_ITSELF).ok().or_else(|| {
+        handle.stop();
+        ended.recv().ok()
+    })
+}
+
+/// Appends the last line that it printed for people.
+fn append_tail(error: RemoteToolError, tail: &str) -> RemoteToolError {
+    match last_line(tail).filter(|_| error.code == "upstream_error") {
+        Some(last) => RemoteToolError { message: format!("{}: {last}", error.message), ..error },
+        None => error,
+    }
+}
+
+/// Reads at most [`MOST`] bytes.
+struct LimitedReader {
+    read: pipe::Receiver,
+    received: Arc<AtomicU64>,
+}
+
+impl AsyncRead for LimitedReader {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.read).poll_read(context, buffer);
+        let more = u64::try_from(buffer.filled().len() - before).unwrap_or(u64::MAX);
+        match self.received.fetch_add(more, Ordering::Relaxed).saturating_add(more) {
+            received if received > MOST => Poll::Ready(Err(io::Error::other("it sent too much"))),
+            _ => read,
+        }
+    }
+}
+
+const SESSION: &str = "mcp-session-id";
 
 /// Sends messages as HTTP requests.
 #[derive(Clone)]
@@ -402,14 +389,14 @@ struct McpHttpClient {
     headers: Arc<[(String, String)]>,
     until: Instant,
     /// The first error.
-    wrong: Arc<Mutex<Option<RemoteToolError>>>,
+    first_error: Arc<Mutex<Option<RemoteToolError>>>,
 }
 
 type McpHttpError = StreamableHttpError<HttpError>;
 
 impl McpHttpClient {
-    fn note_error(&self, trouble: RemoteToolError) {
-        self.wrong.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(trouble);
+    fn note_error(&self, error: RemoteToolError) {
+        self.first_error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }
 
     fn client_error(&self, error: HttpError) -> McpHttpError {
@@ -464,26 +451,26 @@ impl McpHttpClient {
             (Err(_), Ok(message @ ServerJsonRpcMessage::Error(_))) => {
                 Ok(StreamableHttpPostResponse::Json(message, session))
             }
-            (Err(trouble), _) => {
-                let said = trouble.message.clone();
-                self.note_error(trouble);
-                Err(StreamableHttpError::UnexpectedServerResponse(said.into()))
+            (Err(error), _) => {
+                let result = error.message.clone();
+                self.note_error(error);
+                Err(StreamableHttpError::UnexpectedServerResponse(result.into()))
             }
         }
     }
 
     /// Streams events as they arrive.
     fn stream_events(&self, opened: StreamingResponse) -> BoxStream<'static, Result<Sse, SseError>> {
-        let (tell, told) = tokio::sync::mpsc::channel(8);
-        let noting = self.clone();
+        let (sender, chunks) = tokio::sync::mpsc::channel(8);
+        let client = self.clone();
         tokio::task::spawn_blocking(move || {
-            let sent = opened.read_chunks(|piece| tell.blocking_send(Ok(Cursor::new(piece.to_vec()))).is_ok());
+            let sent = opened.read_chunks(|piece| sender.blocking_send(Ok(Cursor::new(piece.to_vec()))).is_ok());
             if let Err(error) = sent {
-                noting.note_error(transport_failure(&error));
-                let _ = tell.blocking_send(Err(error));
+                client.note_error(transport_failure(&error));
+                let _ = sender.blocking_send(Err(error));
             }
         });
-        Box::pin(SseStream::from_bytes_stream(ResponseChunks(told)))
+        Box::pin(SseStream::from_bytes_stream(ResponseChunks(chunks)))
     }
 }
 

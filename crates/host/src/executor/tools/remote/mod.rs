@@ -62,6 +62,9 @@ impl RemoteToolError {
     }
 }
 
+/// The result of a call, and a line for the log.
+pub(crate) type LoggedResult = (Result<Value, RemoteToolError>, String);
+
 /// One call of a server, for an attempt.
 pub(crate) struct RemoteCall<'a> {
     pub attempt: &'a AttemptContext,
@@ -121,70 +124,8 @@ impl RemoteCall<'_> {
             false => Ok(()),
         }
     }
-}
 
-fn timeout_or_default(limit: Option<Millis>) -> Duration {
-    Duration::from_millis(limit.map_or(limits::TOOL_CALL, |Millis(length)| length))
-}
-
-fn to_millis(length: Duration) -> Millis {
-    Millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// Writes the result to the place of a program's stdout. Returns an outcome if that fails.
-fn write_result(
-    redactor: &Redactor,
-    stdout: Option<&Path>,
-    result: &Result<Value, RemoteToolError>,
-) -> Option<ProcessOutcome> {
-    let value = result.as_ref().map_or_else(RemoteToolError::to_envelope, Value::clone);
-    let printed = redactor.redact_value(&value).to_string();
-    let error = fs::write(stdout?, printed).err()?;
-    Some(StartRefusal::Other(format!("the result cannot be written: {error}")).into())
-}
-
-impl ExecutorContext {
-    /// Registers work that is executed in this process and stopped through a token. `None` if it was stopped before.
-    pub(crate) fn register_call(&self, key: &WorkKey) -> Option<Arc<CancelToken>> {
-        match self.active_work().get_mut(key) {
-            Some(live @ ActiveWork::Ahead { stopped: false }) => {
-                let stop = Arc::new(CancelToken::default());
-                *live = ActiveWork::Called(Arc::clone(&stop));
-                Some(stop)
-            }
-            _ => None,
-        }
-    }
-}
-
-/// A value as an object: itself if it is one, or else in the field `body`.
-fn to_object(value: Value) -> Value {
-    match value {
-        Value::Object(fields) => Value::Object(fields),
-        Value::Null => json!({}),
-        other => json!({"body": other}),
-    }
-}
-
-/// Extracts the relevant part of a value.
-fn extract_part(parts: &[JsonPathSegment], value: Value) -> Result<Value, RemoteToolError> {
-    if parts.is_empty() {
-        return Ok(value);
-    }
-    JsonPathSegment::select_value(parts, &value).ok_or_else(|| {
-        RemoteToolError::new("output_invalid", "the answer does not contain the part that its driver extracts")
-    })
-}
-
-/// Headers that control the target and the framing of a request.
-const OURS: [&str; 5] = ["connection", "content-length", "host", "te", "transfer-encoding"];
-
-impl RemoteCall<'_> {
-    pub(crate) fn call_builtin(
-        &self,
-        limit: Duration,
-        stop: &Arc<CancelToken>,
-    ) -> (Result<Value, RemoteToolError>, String) {
+    fn call_builtin(&self, limit: Duration, stop: &Arc<CancelToken>) -> LoggedResult {
         let inputs = tools::rename_inputs(self.tool, &self.attempt.job.given.inputs);
         match self.tool.function {
             Some(BuiltinFunction::HttpGet) => self.http_get(&inputs, limit, stop),
@@ -193,12 +134,7 @@ impl RemoteCall<'_> {
         }
     }
 
-    fn http_get(
-        &self,
-        inputs: &Value,
-        time: Duration,
-        stop: &Arc<CancelToken>,
-    ) -> (Result<Value, RemoteToolError>, String) {
+    fn http_get(&self, inputs: &Value, time: Duration, stop: &Arc<CancelToken>) -> LoggedResult {
         let call = match build_get_call(inputs, time) {
             Ok(call) => call,
             Err(error) => return (Err(error), "GET was not sent".to_owned()),
@@ -272,7 +208,61 @@ impl RemoteCall<'_> {
     }
 }
 
-/// Builds a GET request.
+fn timeout_or_default(limit: Option<Millis>) -> Duration {
+    Duration::from_millis(limit.map_or(limits::TOOL_CALL, |Millis(length)| length))
+}
+
+fn to_millis(length: Duration) -> Millis {
+    Millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Writes the result to the place of a program's stdout. Returns an outcome if that fails.
+fn write_result(
+    redactor: &Redactor,
+    stdout: Option<&Path>,
+    result: &Result<Value, RemoteToolError>,
+) -> Option<ProcessOutcome> {
+    let value = result.as_ref().map_or_else(RemoteToolError::to_envelope, Value::clone);
+    let printed = redactor.redact_value(&value).to_string();
+    let error = fs::write(stdout?, printed).err()?;
+    Some(StartRefusal::Other(format!("the result cannot be written: {error}")).into())
+}
+
+impl ExecutorContext {
+    /// Registers work that is executed in this process and stopped through a token. `None` if it was stopped before.
+    pub(crate) fn register_call(&self, key: &WorkKey) -> Option<Arc<CancelToken>> {
+        match self.active_work().get_mut(key) {
+            Some(live @ ActiveWork::Ahead { stopped: false }) => {
+                let stop = Arc::new(CancelToken::default());
+                *live = ActiveWork::Called(Arc::clone(&stop));
+                Some(stop)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A value as an object: itself if it is one, or else in the field `body`.
+fn to_object(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => Value::Object(fields),
+        Value::Null => json!({}),
+        other => json!({"body": other}),
+    }
+}
+
+/// Extracts the relevant part of a value.
+fn extract_part(parts: &[JsonPathSegment], value: Value) -> Result<Value, RemoteToolError> {
+    if parts.is_empty() {
+        return Ok(value);
+    }
+    JsonPathSegment::select_value(parts, &value).ok_or_else(|| {
+        RemoteToolError::new("output_invalid", "the answer does not contain the part that its driver extracts")
+    })
+}
+
+/// Headers that control the target and the framing of a request.
+const OURS: [&str; 5] = ["connection", "content-length", "host", "te", "transfer-encoding"];
 fn build_get_call(inputs: &Value, time: Duration) -> Result<HttpRequest, RemoteToolError> {
     let invalid = |message: &str| RemoteToolError::new("input_invalid", message);
     let url =
