@@ -50,6 +50,7 @@ pub mod ir;
 pub mod limits;
 pub mod plan;
 pub mod reserved_variables;
+pub mod schedule;
 pub mod secret_name;
 pub mod suggest;
 pub mod terms;

@@ -170,3 +170,33 @@ pub const TOOL_CALL: u64 = 30 * SECOND;
 /// Maximum delay before a retry that a tool can request.
 pub const RETRY_AFTER: u64 = HOUR;
 pub const WEBHOOK_BYTES: usize = MIB;
+
+// Triggers.
+pub const TRIGGER_MAX_ACTIVE_DEFAULT: u32 = 10;
+/// Runs that may start in a minute.
+pub const TRIGGER_RATE_DEFAULT: u32 = 60;
+/// Consecutive failures after which a schedule is paused.
+pub const TRIGGER_PAUSE_AFTER_DEFAULT: u32 = 5;
+/// Consecutive overlaps after which the operator is warned.
+pub const TRIGGER_OVERLAPS_WARN: u32 = 3;
+/// Fires of a trigger that may wait.
+pub const TRIGGER_QUEUE: usize = 100;
+/// Missed slots that are caught up, and slots of one backfill.
+pub const TRIGGER_CATCHUP: usize = 100;
+pub const TRIGGER_BACKFILL: usize = 100;
+/// Triggers in a chain of runs that start one another.
+pub const TRIGGER_CHAIN: usize = 8;
+/// Fires that the state of a trigger remembers, against duplicates. The store remembers all.
+pub const TRIGGER_RECENT: usize = 256;
+/// Slots of a range that are counted; of a longer one, only the ends are exact.
+pub const TRIGGER_COUNTED_SLOTS: u32 = 10_000;
+pub const TRIGGER_GRACE_DEFAULT: u64 = MINUTE;
+pub const TRIGGER_CATCHUP_WINDOW_DEFAULT: u64 = DAY;
+pub const TRIGGER_INTERVAL_LEAST: u64 = 10 * SECOND;
+pub const TRIGGER_JITTER: u64 = HOUR;
+/// The attempts of a routine, by AIP-41.
+pub const TRIGGER_ATTEMPTS: u32 = 10;
+/// The `COUNT` of a recurrence rule. Its occurrences are counted from the first.
+pub const TRIGGER_RULE_COUNT: u32 = 10_000;
+/// The longest text of a schedule.
+pub const TRIGGER_SCHEDULE_BYTES: usize = 1_000;

@@ -14,7 +14,15 @@ use sources::{SourceText, read_sources, workspace};
 
 /// A crate, its allowed dependencies, and those that only its tests and benches may use.
 const EDGES: &[(&str, &[&str], &[&str])] = &[
-    ("skein-core", &["blake3", "jsonschema", "serde", "serde_json", "strsim", "thiserror"], &["skein-testkit"]),
+    (
+        "skein-core",
+        // Schedules need civil time: jiff has the time zones built in and, without its default features, reads neither
+        // clock nor files; croner searches cron expressions over its civil times. Recurrence rules are expanded here,
+        // because the crate rrule misplaces rules within the day, searches from their first day, and brings a second
+        // library of time with a second database of zones.
+        &["blake3", "croner", "jiff", "jsonschema", "serde", "serde_json", "strsim", "thiserror"],
+        &["skein-testkit"],
+    ),
     (
         "skein-dialects",
         &[
