@@ -37,7 +37,7 @@ pub(super) struct CronSeries {
 }
 
 impl CronSeries {
-    pub fn parse(text: &str) -> Result<CronSeries, TriggerError> {
+    pub(crate) fn parse(text: &str) -> Result<CronSeries, TriggerError> {
         let bad = |reason: String| TriggerError::Cron { text: text.to_owned(), reason };
         let trimmed = text.trim();
         let expression = NAMES.iter().find(|(name, _)| *name == trimmed).map_or(trimmed, |(_, fields)| fields);
@@ -63,7 +63,7 @@ impl CronSeries {
     }
 
     /// Returns the first occurrence after a civil time, or at it if `inclusive`.
-    pub fn next(&self, from: DateTime, inclusive: bool) -> Option<DateTime> {
+    pub(crate) fn next(&self, from: DateTime, inclusive: bool) -> Option<DateTime> {
         // Croner works in whole seconds, so a start within a second must not find that second again.
         let inclusive = inclusive && from.subsec_nanosecond() == 0;
         self.cron.find_next_occurrence(&from, inclusive).ok()

@@ -91,7 +91,7 @@ pub(super) struct RecurrenceRule {
 
 impl RecurrenceRule {
     /// Parses a rule, perhaps after `RRULE:`.
-    pub fn parse(text: &str) -> Result<RecurrenceRule, TriggerError> {
+    pub(crate) fn parse(text: &str) -> Result<RecurrenceRule, TriggerError> {
         let bad = |RuleFault(reason)| TriggerError::Rule { text: text.to_owned(), reason };
         let trimmed = text.trim();
         let rule = read_parts(trimmed.strip_prefix("RRULE:").unwrap_or(trimmed)).map_err(bad)?;
@@ -104,13 +104,13 @@ impl RecurrenceRule {
     }
 
     /// True if the rule recurs within the day at every hour, so that real hours count.
-    pub fn has_real_hours(&self) -> bool {
+    pub(crate) fn has_real_hours(&self) -> bool {
         self.frequency <= RuleFrequency::Hourly && self.hours.is_empty()
     }
 
     /// Returns the first occurrence after a civil time, or at it if `inclusive`, of the rule that starts at midnight of
     /// `start`.
-    pub fn next(&self, start: Date, from: DateTime, inclusive: bool) -> Option<DateTime> {
+    pub(crate) fn next(&self, start: Date, from: DateTime, inclusive: bool) -> Option<DateTime> {
         let is_later = |found: &DateTime| *found > from || (inclusive && *found == from);
         let end = match self.until {
             Some(RuleEnd::Civil(end)) => end,

@@ -6,17 +6,17 @@ use std::{
 };
 
 /// A source file that ships, without its unit tests.
-pub struct SourceText {
+pub(crate) struct SourceText {
     pub path: PathBuf,
     pub text: String,
 }
 
-pub fn workspace() -> PathBuf {
+pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// Reads the sources in a folder and below it.
-pub fn read_sources(folder: &Path) -> Vec<SourceText> {
+pub(crate) fn read_sources(folder: &Path) -> Vec<SourceText> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("the folder is readable").flatten() {
         let path = entry.path();

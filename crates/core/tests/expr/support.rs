@@ -9,7 +9,7 @@ use skein_core::expr::{
 };
 
 /// Parses `text` with the named surface; the `-value` surfaces take JSON.
-pub fn parse(surface: &str, text: &str) -> Result<Expr, ExprParseError> {
+pub(crate) fn parse(surface: &str, text: &str) -> Result<Expr, ExprParseError> {
     let json = || serde_json::from_str::<Value>(text).unwrap();
     match surface {
         "aip" => aip15::parse_condition(text),
@@ -25,7 +25,7 @@ pub fn parse(surface: &str, text: &str) -> Result<Expr, ExprParseError> {
 }
 
 /// Returns the values that a table line names or contains.
-pub fn bindings(text: &str) -> Result<Map<String, Value>, String> {
+pub(crate) fn bindings(text: &str) -> Result<Map<String, Value>, String> {
     let json = match text {
         "-" => "{}",
         "std" => include_str!("std.json"),
@@ -37,7 +37,7 @@ pub fn bindings(text: &str) -> Result<Map<String, Value>, String> {
 
 /// Roots by name. `steps` maps ids to `{output, status, summary}`; the text `"not yet"` stands for a value that is not
 /// available yet.
-pub struct Values(pub Map<String, Value>);
+pub(crate) struct Values(pub Map<String, Value>);
 
 fn find<'a>(all: &'a Map<String, Value>, root: &ReferenceRoot) -> Option<&'a Value> {
     match root {
@@ -69,7 +69,7 @@ impl ExprEnv for Values {
 }
 
 /// Roots by name, with a schema for each.
-pub struct Schemas(pub Map<String, Value>);
+pub(crate) struct Schemas(pub Map<String, Value>);
 
 impl TypeEnv for Schemas {
     fn ty_of(&self, root: &ReferenceRoot) -> ExprType {

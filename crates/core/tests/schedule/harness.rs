@@ -13,12 +13,12 @@ use skein_core::{
 };
 
 /// Parses an instant.
-pub fn at(text: &str) -> Timestamp {
+pub(crate) fn at(text: &str) -> Timestamp {
     Timestamp(text.parse::<jiff::Timestamp>().unwrap().as_millisecond())
 }
 
 /// An instant of one day: `2026-01-05`, a Monday.
-pub fn clock(time: &str) -> Timestamp {
+pub(crate) fn clock(time: &str) -> Timestamp {
     let seconds = if time.len() == 5 { ":00" } else { "" };
     at(&format!("2026-01-05T{time}{seconds}Z"))
 }
@@ -29,20 +29,20 @@ fn show_time(at: Timestamp) -> String {
     text.replace("2026-01-05T", "").replace(":00Z", "").replace('Z', "")
 }
 
-pub fn cron(text: &str) -> TriggerDefinition {
+pub(crate) fn cron(text: &str) -> TriggerDefinition {
     let source = TriggerSource::Cron { cron: text.into(), timezone: "UTC".into() };
     TriggerDefinition::new(TriggerKey::from_workflow("w", &source), "w", source)
 }
 
-pub fn hook() -> TriggerDefinition {
+pub(crate) fn hook() -> TriggerDefinition {
     TriggerDefinition::new(TriggerKey::new("w/webhook/p"), "w", TriggerSource::Webhook { path: "/p".into() })
 }
 
-pub fn event() -> TriggerDefinition {
+pub(crate) fn event() -> TriggerDefinition {
     TriggerDefinition::new(TriggerKey::new("w/event/paid"), "w", TriggerSource::Event { event: "paid".into() })
 }
 
-pub struct TriggerBench {
+pub(crate) struct TriggerBench {
     pub trigger: Trigger,
     pub state: TriggerState,
     pub events: Vec<TriggerEvent>,
@@ -50,7 +50,7 @@ pub struct TriggerBench {
 
 impl TriggerBench {
     /// Declares a trigger.
-    pub fn declare(definition: TriggerDefinition, now: Timestamp) -> TriggerBench {
+    pub(crate) fn declare(definition: TriggerDefinition, now: Timestamp) -> TriggerBench {
         let trigger = Trigger::compile(definition, ContentHash::ZERO, ScheduleSettings::default());
         assert_eq!(trigger.error(), None);
         let mut bench = TriggerBench { trigger, state: TriggerState::default(), events: Vec::new() };
@@ -59,27 +59,27 @@ impl TriggerBench {
     }
 
     /// Declares and arms a trigger.
-    pub fn arm(definition: TriggerDefinition, now: Timestamp) -> TriggerBench {
+    pub(crate) fn arm(definition: TriggerDefinition, now: Timestamp) -> TriggerBench {
         let mut bench = TriggerBench::declare(definition, now);
         bench.rearm(now);
         assert_eq!(bench.status(), TriggerStatus::Armed);
         bench
     }
 
-    pub fn rearm(&mut self, now: Timestamp) -> Vec<String> {
+    pub(crate) fn rearm(&mut self, now: Timestamp) -> Vec<String> {
         let hash = self.trigger.hash();
         self.input(TriggerInput::Armed { by: "ann".into(), hash, note: None }, now)
     }
 
     /// Declares the trigger anew, perhaps changed.
-    pub fn edit(&mut self, change: impl FnOnce(&mut TriggerDefinition), now: Timestamp) -> Vec<String> {
+    pub(crate) fn edit(&mut self, change: impl FnOnce(&mut TriggerDefinition), now: Timestamp) -> Vec<String> {
         let mut definition = TriggerDefinition::clone(self.trigger.definition());
         change(&mut definition);
         self.trigger = Trigger::compile(definition, self.trigger.target(), self.trigger.settings());
         self.input(TriggerInput::Declared { auto_arm: false }, now)
     }
 
-    pub fn input(&mut self, input: TriggerInput, now: Timestamp) -> Vec<String> {
+    pub(crate) fn input(&mut self, input: TriggerInput, now: Timestamp) -> Vec<String> {
         let events = decide(&self.trigger, &self.state, &input, now);
         let position = self.state.position;
         events.iter().for_each(|event| apply(&mut self.state, event));
@@ -93,12 +93,12 @@ impl TriggerBench {
         shown
     }
 
-    pub fn tick(&mut self, now: Timestamp) -> Vec<String> {
+    pub(crate) fn tick(&mut self, now: Timestamp) -> Vec<String> {
         self.input(TriggerInput::Tick, now)
     }
 
     /// Ticks at every time at which the trigger wants to be woken, up to a time.
-    pub fn sleep_until(&mut self, until: Timestamp) -> Vec<String> {
+    pub(crate) fn sleep_until(&mut self, until: Timestamp) -> Vec<String> {
         let mut shown = Vec::new();
         while let Some(wake) = next_wake(&self.trigger, &self.state).filter(|wake| *wake <= until) {
             shown.extend(self.tick(wake));
@@ -106,38 +106,38 @@ impl TriggerBench {
         shown
     }
 
-    pub fn end(&mut self, end: TriggeredRunEnd, now: Timestamp) -> Vec<String> {
+    pub(crate) fn end(&mut self, end: TriggeredRunEnd, now: Timestamp) -> Vec<String> {
         let run = self.active().first().expect("a run is active").clone();
         self.input(TriggerInput::RunEnded { run, end }, now)
     }
 
-    pub fn succeed(&mut self, now: Timestamp) -> Vec<String> {
+    pub(crate) fn succeed(&mut self, now: Timestamp) -> Vec<String> {
         self.end(TriggeredRunEnd::Succeeded, now)
     }
 
-    pub fn fail(&mut self, now: Timestamp) -> Vec<String> {
+    pub(crate) fn fail(&mut self, now: Timestamp) -> Vec<String> {
         self.end(TriggeredRunEnd::Failed { class: None }, now)
     }
 
-    pub fn deliver(&mut self, id: &str, now: Timestamp) -> Vec<String> {
+    pub(crate) fn deliver(&mut self, id: &str, now: Timestamp) -> Vec<String> {
         self.input(TriggerInput::Delivery(external(id)), now)
     }
 
-    pub fn fire(&mut self, id: &str, now: Timestamp) -> Vec<String> {
+    pub(crate) fn fire(&mut self, id: &str, now: Timestamp) -> Vec<String> {
         let input = TriggerInput::Fire { id: id.into(), by: "ann".into(), overlap: None, refused: None };
         self.input(input, now)
     }
 
-    pub fn active(&self) -> Vec<RunId> {
+    pub(crate) fn active(&self) -> Vec<RunId> {
         self.state.active.keys().cloned().collect()
     }
 
-    pub fn status(&self) -> TriggerStatus {
+    pub(crate) fn status(&self) -> TriggerStatus {
         self.trigger.status(&self.state)
     }
 }
 
-pub fn external(id: &str) -> ExternalFire {
+pub(crate) fn external(id: &str) -> ExternalFire {
     ExternalFire { id: id.into(), payload: Arc::default(), ..ExternalFire::default() }
 }
 

@@ -9,18 +9,18 @@ use skein_core::{
 };
 
 /// Formats a time as the duration since the start of the script.
-pub fn time(time: Timestamp) -> String {
+pub(crate) fn time(time: Timestamp) -> String {
     Millis(u64::try_from(time.0).unwrap()).to_string()
 }
 
-pub fn attempt(names: &StepPaths, id: AttemptId) -> String {
+pub(crate) fn attempt(names: &StepPaths, id: AttemptId) -> String {
     let visit = if id.visit > 1 { format!("@{}", id.visit) } else { String::new() };
     let iteration = if id.iteration > 1 { format!(".{}", id.iteration) } else { String::new() };
     format!("{}{visit} {}{iteration} {}", names.step_path(id.at), id.role.as_str(), id.attempt)
 }
 
 /// Formats an event as its name and its fields.
-pub fn event(names: &StepPaths, event: &Event) -> String {
+pub(crate) fn event(names: &StepPaths, event: &Event) -> String {
     let json = serde_json::to_value(event).unwrap();
     let Value::Object(json) = json else { return json.as_str().unwrap().to_owned() };
     let (name, fields) = json.into_iter().next().unwrap();
@@ -211,7 +211,7 @@ fn route(names: &StepPaths, value: &Value, all: &Map<String, Value>) -> String {
 }
 
 /// Formats the wanted work.
-pub fn wanted(names: &StepPaths, commands: &WantedWork) -> String {
+pub(crate) fn wanted(names: &StepPaths, commands: &WantedWork) -> String {
     let mut parts = Vec::new();
     for (id, assignment) in &commands.runs {
         let limit = assignment.limit.map_or(String::new(), |limit| format!(" (at most {limit})"));
@@ -230,7 +230,7 @@ pub fn wanted(names: &StepPaths, commands: &WantedWork) -> String {
 }
 
 /// Formats the run without its steps, on one line.
-pub fn run(view: &RunView) -> String {
+pub(crate) fn run(view: &RunView) -> String {
     let mut line = view.status.to_string();
     if view.native_status != view.status.as_str() {
         line.push_str(&format!(" ({})", view.native_status));
@@ -261,7 +261,7 @@ pub fn run(view: &RunView) -> String {
 }
 
 /// Formats a step on one line.
-pub fn step(view: &StepView) -> String {
+pub(crate) fn step(view: &StepView) -> String {
     let mut line = format!("{}: {}", view.path, view.status);
     if view.native_status != view.status.as_str() {
         line.push_str(&format!(" ({})", view.native_status));

@@ -29,7 +29,7 @@ macro_rules! script {
     }};
 }
 
-pub struct Script {
+pub(crate) struct Script {
     name: String,
     plan: Plan,
     state: RunState,
@@ -46,7 +46,7 @@ pub struct Script {
 }
 
 impl Script {
-    pub fn new(test: &str, workflow: Workflow, library: &Others) -> Script {
+    pub(crate) fn new(test: &str, workflow: Workflow, library: &Others) -> Script {
         // `scripts::area::rule::here`.
         let parts: Vec<&str> = test.split("::").collect();
         let (area, rule) = (parts[1], parts[2]);
@@ -70,25 +70,25 @@ impl Script {
         }
     }
 
-    pub fn with(mut self, parameters: Value) -> Script {
+    pub(crate) fn with(mut self, parameters: Value) -> Script {
         self.parameters = parameters;
         self
     }
 
     /// Sets the number of workers that each of the following inputs may start.
-    pub fn grant(mut self, grant: u32) -> Script {
+    pub(crate) fn grant(mut self, grant: u32) -> Script {
         self.grant = grant;
         self
     }
 
     /// Sets the cost in the next report.
-    pub fn spending(mut self, tokens: u64) -> Script {
+    pub(crate) fn spending(mut self, tokens: u64) -> Script {
         self.cost = Cost { tokens, micro_usd: None };
         self
     }
 
     /// Lets time pass without an input.
-    pub fn pass(mut self, seconds: u64) -> Script {
+    pub(crate) fn pass(mut self, seconds: u64) -> Script {
         self.now = self.now.saturating_add(Millis::from_secs(seconds));
         self
     }
@@ -137,11 +137,11 @@ impl Script {
         self.shown = shown;
     }
 
-    pub fn start(self) -> Script {
+    pub(crate) fn start(self) -> Script {
         self.start_as(None, 1)
     }
 
-    pub fn start_as(mut self, retry_of: Option<&str>, attempt: u32) -> Script {
+    pub(crate) fn start_as(mut self, retry_of: Option<&str>, attempt: u32) -> Script {
         let parameters = std::mem::take(&mut self.parameters);
         self.plan = self.plan.definition.bind(parameters).unwrap();
         let retry_of = retry_of.map(|run| RunId::new(run).unwrap());
@@ -150,7 +150,7 @@ impl Script {
     }
 
     /// Starts a new run with the results of this one up to a step.
-    pub fn fork(mut self, from: &str) -> Script {
+    pub(crate) fn fork(mut self, from: &str) -> Script {
         let mut past = ReusableResults::new(self.plan.clone());
         past.read_batch(&JournalBatch::new(0, ContentHash::ZERO, self.records.clone())).unwrap();
         writeln!(self.text, "\n{}: a fork from {from}", print::time(self.now)).unwrap();
@@ -188,60 +188,60 @@ impl Script {
     }
 
     /// Ends the attempt in flight of a step.
-    pub fn end(mut self, path: &str, what: &str, end: AttemptEnd) -> Script {
+    pub(crate) fn end(mut self, path: &str, what: &str, end: AttemptEnd) -> Script {
         let attempt = self.attempt(path);
         let report = AttemptReport::new(end, std::mem::take(&mut self.cost));
         let who = print::attempt(&self.names, attempt);
         self.say(&format!("{who} {what}"), RunInput::Finished { attempt, report })
     }
 
-    pub fn ok(self, path: &str) -> Script {
+    pub(crate) fn ok(self, path: &str) -> Script {
         self.end(path, "succeeds", AttemptEnd::Succeeded { output: Arc::new(Value::Null) })
     }
 
-    pub fn gives(self, path: &str, output: Value) -> Script {
+    pub(crate) fn gives(self, path: &str, output: Value) -> Script {
         self.end(path, "succeeds", AttemptEnd::Succeeded { output: Arc::new(output) })
     }
 
-    pub fn fail(self, path: &str, class: ErrorClass) -> Script {
+    pub(crate) fn fail(self, path: &str, class: ErrorClass) -> Script {
         self.fails(path, class, None, None)
     }
 
-    pub fn fails(self, path: &str, class: ErrorClass, code: Option<&str>, retry_at: Option<i64>) -> Script {
+    pub(crate) fn fails(self, path: &str, class: ErrorClass, code: Option<&str>, retry_at: Option<i64>) -> Script {
         let (code, retry_at) = (code.map(str::to_owned), retry_at.map(|seconds| Timestamp(seconds * 1_000)));
         self.end(path, "fails", AttemptEnd::Failed { class, code, message: "boom".into(), retry_at })
     }
 
-    pub fn times_out(self, path: &str) -> Script {
+    pub(crate) fn times_out(self, path: &str) -> Script {
         self.end(path, "times out", AttemptEnd::TimedOut)
     }
 
-    pub fn stops(self, path: &str) -> Script {
+    pub(crate) fn stops(self, path: &str) -> Script {
         self.end(path, "stops", AttemptEnd::Stopped)
     }
 
-    pub fn blocks(self, path: &str, reason: HoldReason, until: Option<i64>) -> Script {
+    pub(crate) fn blocks(self, path: &str, reason: HoldReason, until: Option<i64>) -> Script {
         let until = until.map(|seconds| Timestamp(seconds * 1_000));
         self.end(path, "is blocked", AttemptEnd::Blocked { reason, until, message: "not now".into() })
     }
 
-    pub fn finds(self, path: &str, finding: CheckFinding, fingerprints: &[&str]) -> Script {
+    pub(crate) fn finds(self, path: &str, finding: CheckFinding, fingerprints: &[&str]) -> Script {
         let fingerprints = fingerprints.iter().map(ToString::to_string).collect();
         self.end(path, "finds", AttemptEnd::Checked { finding, reasons: Vec::new(), fingerprints, output: None })
     }
 
-    pub fn incomplete(self, path: &str) -> Script {
+    pub(crate) fn incomplete(self, path: &str) -> Script {
         self.finds(path, CheckFinding::Incomplete, &[])
     }
 
     /// Sends a report for a named attempt, in flight or not.
-    pub fn report(self, attempt: &str, end: AttemptEnd) -> Script {
+    pub(crate) fn report(self, attempt: &str, end: AttemptEnd) -> Script {
         let report = AttemptReport::new(end, Cost::default());
         let id = attempt.parse().unwrap();
         self.say(&format!("a report for {attempt}"), RunInput::Finished { attempt: id, report })
     }
 
-    pub fn late(self, attempt: &str) -> Script {
+    pub(crate) fn late(self, attempt: &str) -> Script {
         self.report(attempt, AttemptEnd::Succeeded { output: Arc::new(json!("late")) })
     }
 
@@ -252,85 +252,85 @@ impl Script {
         Waitpoint(found.unwrap_or_else(|| panic!("{path} never opened\n{}", self.text)).0)
     }
 
-    pub fn decide(self, path: &str, decision: Verdict, name: &str, roles: &[&str]) -> Script {
+    pub(crate) fn decide(self, path: &str, decision: Verdict, name: &str, roles: &[&str]) -> Script {
         let opening = self.opening(path);
         let by = DecisionActor { name: name.into(), roles: roles.iter().map(ToString::to_string).collect() };
         let word = if decision == Verdict::Approve { "approves" } else { "rejects" };
         self.say(&format!("{name} {word} {path}"), RunInput::Decide { opening, decision, by, reason: None })
     }
 
-    pub fn approve(self, path: &str) -> Script {
+    pub(crate) fn approve(self, path: &str) -> Script {
         self.decide(path, Verdict::Approve, "ann", &[])
     }
 
-    pub fn reject(self, path: &str) -> Script {
+    pub(crate) fn reject(self, path: &str) -> Script {
         self.decide(path, Verdict::Reject, "ann", &[])
     }
 
-    pub fn signal(self, name: &str, payload: Value) -> Script {
+    pub(crate) fn signal(self, name: &str, payload: Value) -> Script {
         let input = RunInput::Signal { name: SignalName::new(name).unwrap(), payload: Arc::new(payload), to: None };
         self.say(&format!("signal {name}"), input)
     }
 
-    pub fn signal_to(self, path: &str, name: &str) -> Script {
+    pub(crate) fn signal_to(self, path: &str, name: &str) -> Script {
         let to = Some(self.at(path));
         let name = SignalName::new(name).unwrap();
         let input = RunInput::Signal { name: name.clone(), payload: Arc::new(json!(1)), to };
         self.say(&format!("signal {name} to {path}"), input)
     }
 
-    pub fn hold(self, path: &str, reason: HoldReason, until: Option<i64>) -> Script {
+    pub(crate) fn hold(self, path: &str, reason: HoldReason, until: Option<i64>) -> Script {
         let until = until.map(|seconds| Timestamp(seconds * 1_000));
         let step = self.at(path);
         let input = RunInput::Hold { step, reason, until, message: "the host says so".into() };
         self.say(&format!("the host holds {path}"), input)
     }
 
-    pub fn wake(self) -> Script {
+    pub(crate) fn wake(self) -> Script {
         self.say("wake", RunInput::Wake)
     }
 
     /// Advances the time to the next deadline and wakes the run.
-    pub fn due(mut self) -> Script {
+    pub(crate) fn due(mut self) -> Script {
         let due = wanted(&self.state).wake;
         self.now = due.unwrap_or_else(|| panic!("nothing is due\n{}", self.text));
         self.wake()
     }
 
-    pub fn cancel(self) -> Script {
+    pub(crate) fn cancel(self) -> Script {
         self.say("ann cancels", RunInput::Cancel { by: "ann".into(), reason: None })
     }
 
-    pub fn recover(self) -> Script {
+    pub(crate) fn recover(self) -> Script {
         self.say("the host is back after a crash", RunInput::Recover)
     }
 
-    pub fn capacity(mut self, grant: u32) -> Script {
+    pub(crate) fn capacity(mut self, grant: u32) -> Script {
         let usual = std::mem::replace(&mut self.grant, grant);
         let mut script = self.say(&format!("workers: {grant}"), RunInput::Capacity);
         script.grant = usual;
         script
     }
 
-    pub fn published(self, item: Publication) -> Script {
+    pub(crate) fn published(self, item: Publication) -> Script {
         self.say(&format!("{item:?} is published"), RunInput::Published { item, failed: None })
     }
 
-    pub fn not_published(self, item: Publication) -> Script {
+    pub(crate) fn not_published(self, item: Publication) -> Script {
         let failed = Some("no network".into());
         self.say(&format!("{item:?} cannot be published"), RunInput::Published { item, failed })
     }
 
-    pub fn retry_undo(self) -> Script {
+    pub(crate) fn retry_undo(self) -> Script {
         self.say("ann retries the undo", RunInput::RetryUndo { by: "ann".into() })
     }
 
-    pub fn break_off(self) -> Script {
+    pub(crate) fn break_off(self) -> Script {
         self.say("the state makes no sense", RunInput::Break { message: "nonsense".into() })
     }
 
     /// Compares everything with the snapshot.
-    pub fn done(self) {
+    pub(crate) fn done(self) {
         self.through_the_driver();
         snapshot::compare(&self.name, &self.text);
     }

@@ -7,7 +7,7 @@ fn folder() -> PathBuf {
 }
 
 /// Compares a text with the snapshot of this name.
-pub fn compare(name: &str, text: &str) {
+pub(crate) fn compare(name: &str, text: &str) {
     skein_testkit::assert_snapshot!(folder(), name, text);
 }
 

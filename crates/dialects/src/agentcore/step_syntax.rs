@@ -52,7 +52,7 @@ const STEP_FIELDS: FieldTable = FieldTable::closed(&["description", "workflow", 
     .with_more(&[WORK_FIELDS, &["depends_on", "timeout", "max_retries", "on_failure", "x-skein"]]);
 
 impl<'a> AgentCoreStep<'a> {
-    pub fn read(field: YamlField<'a>, sink: &mut DiagnosticSink) -> Option<AgentCoreStep<'a>> {
+    pub(crate) fn read(field: YamlField<'a>, sink: &mut DiagnosticSink) -> Option<AgentCoreStep<'a>> {
         let id = parse_folder_name(field.key, field.key_span, RESERVED_STEPS, |text| StepId::new(text), sink);
         let mut fields = FieldReader::from_field(field, "a step", STEP_FIELDS, sink)?;
         let description = read_text(fields.optional("description"), sink);

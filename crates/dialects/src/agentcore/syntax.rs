@@ -38,7 +38,7 @@ const WORKFLOW_FIELDS: &[&str] =
     &["name", "version", "x-skein", "description", "timeout", "concurrency", "context_dir", "steps"];
 
 impl<'a> AgentCoreWorkflow<'a> {
-    pub fn read(root: YamlNode<'a>, sink: &mut DiagnosticSink) -> Option<AgentCoreWorkflow<'a>> {
+    pub(crate) fn read(root: YamlNode<'a>, sink: &mut DiagnosticSink) -> Option<AgentCoreWorkflow<'a>> {
         let mut fields = FieldReader::from_node(root, "a workflow", WORKFLOW_FIELDS, sink)?;
         let name = fields.required("name", sink).and_then(|given| given.read_non_empty_text(sink));
         read_version(&mut fields, sink);

@@ -30,7 +30,7 @@ pub(super) const KINDS: &[(&str, Aip15StepKind)] = &[
 
 impl Aip15StepKind {
     /// The name with its article, for messages.
-    pub fn display_name(self) -> &'static str {
+    pub(crate) fn display_name(self) -> &'static str {
         match self {
             Aip15StepKind::Tool => "a tool step",
             Aip15StepKind::Branch => "a branch step",

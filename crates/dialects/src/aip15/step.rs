@@ -62,7 +62,7 @@ pub(super) struct Aip15StepReader<'a, 'l> {
 }
 
 impl<'a, 'l> Aip15StepReader<'a, 'l> {
-    pub fn new(lowering: &'a mut LoweringContext<'l>) -> Aip15StepReader<'a, 'l> {
+    pub(crate) fn new(lowering: &'a mut LoweringContext<'l>) -> Aip15StepReader<'a, 'l> {
         Aip15StepReader {
             lowering,
             names: BTreeMap::new(),
@@ -80,14 +80,14 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
     }
 
     /// Reads a list of steps. The depth of the tree bounds the recursion.
-    pub fn read_steps(&mut self, given: Option<FieldValue<'_>>) -> Vec<StepHandle> {
+    pub(crate) fn read_steps(&mut self, given: Option<FieldValue<'_>>) -> Vec<StepHandle> {
         let items = given.and_then(|given| given.read_list(self.lowering.sink));
         self.broken |= items.is_none();
         items.into_iter().flatten().filter_map(|item| self.read_step(item.node)).map(define_step).collect()
     }
 
     /// Checks names against the catalog, once all steps are known.
-    pub fn check_names(&mut self) {
+    pub(crate) fn check_names(&mut self) {
         let LoweringContext { sink, project, .. } = &mut *self.lowering;
         let source = sink.source.clone();
         let named = [
@@ -216,7 +216,7 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
     }
 
     /// The tools whose files could be read.
-    pub fn described_tools(&self) -> BTreeMap<(CatalogKind, String), Arc<Aip15Tool>> {
+    pub(crate) fn described_tools(&self) -> BTreeMap<(CatalogKind, String), Arc<Aip15Tool>> {
         let found = self.described.iter();
         found.filter_map(|(key, tool)| Some((key.clone(), tool.clone()?))).collect()
     }

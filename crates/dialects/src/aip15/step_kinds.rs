@@ -38,7 +38,7 @@ pub(super) const ALL_KINDS_FIELDS: &[FieldNames] = &[
 
 impl Aip15StepKind {
     /// The fields that steps of this kind have of their own.
-    pub fn fields(self) -> &'static [FieldNames] {
+    pub(crate) fn fields(self) -> &'static [FieldNames] {
         match self {
             Aip15StepKind::Tool => &[TOOL_STEP_FIELDS],
             Aip15StepKind::Branch => &[BRANCH_STEP_FIELDS],

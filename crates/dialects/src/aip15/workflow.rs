@@ -51,7 +51,7 @@ const WORKFLOW_FIELDS: FieldTable = FieldTable::closed(&[
 .with_explanations(explain_past_field);
 
 impl Aip15Workflow {
-    pub fn read(root: YamlNode<'_>, steps: &mut Aip15StepReader<'_, '_>) -> Option<Aip15Workflow> {
+    pub(crate) fn read(root: YamlNode<'_>, steps: &mut Aip15StepReader<'_, '_>) -> Option<Aip15Workflow> {
         let mut fields = FieldReader::from_node(root, "a workflow", WORKFLOW_FIELDS, steps.lowering.sink)?;
         let mut definition = read_identity(&mut fields, steps.lowering.sink);
         read_schemas(&mut definition, &mut fields, steps.lowering.sink);

@@ -22,7 +22,7 @@ const METADATA_FIELDS: FieldTable =
     FieldTable::open(&["name", "version", "owner", "labels", "annotations", "createdAt", "updatedAt"]);
 
 impl<'a> IoaMetadata<'a> {
-    pub fn read(field: YamlField<'a>, sink: &mut DiagnosticSink) -> Option<IoaMetadata<'a>> {
+    pub(crate) fn read(field: YamlField<'a>, sink: &mut DiagnosticSink) -> Option<IoaMetadata<'a>> {
         let mut fields = FieldReader::from_field(field, "`metadata`", METADATA_FIELDS, sink)?;
         let name = fields.required("name", sink).and_then(|given| read_name(given, sink));
         let version = read_text(fields.optional("version"), sink);

@@ -25,7 +25,7 @@ pub(crate) struct NameUse<'a> {
 }
 
 impl<'a> NameUse<'a> {
-    pub fn new(name: &Spanned<&'a str>, source: &'a Arc<SourceFile>) -> NameUse<'a> {
+    pub(crate) fn new(name: &Spanned<&'a str>, source: &'a Arc<SourceFile>) -> NameUse<'a> {
         NameUse { name: name.value, source, span: name.span }
     }
 

@@ -28,17 +28,17 @@ const BLOCK_FIELDS: &[&str] = &[
 ];
 
 /// The fields that only the block of a step has.
-pub const STEP_ONLY_FIELDS: &[&str] = &["secrets", "evidence", "cache"];
+pub(crate) const STEP_ONLY_FIELDS: &[&str] = &["secrets", "evidence", "cache"];
 
 /// The block of a workflow. Formats add `allow_cycles` or `compensate_failed_step`, and fields that they read themselves.
-pub const WORKFLOW_BLOCK_FIELDS: FieldTable = FieldTable::closed(BLOCK_FIELDS);
+pub(crate) const WORKFLOW_BLOCK_FIELDS: FieldTable = FieldTable::closed(BLOCK_FIELDS);
 
 /// The block of a step. Formats add `gate`, `quorum` or `on_error`, and fields that they read themselves.
-pub const STEP_BLOCK_FIELDS: FieldTable = FieldTable::closed(BLOCK_FIELDS).with_more(&[STEP_ONLY_FIELDS]);
+pub(crate) const STEP_BLOCK_FIELDS: FieldTable = FieldTable::closed(BLOCK_FIELDS).with_more(&[STEP_ONLY_FIELDS]);
 
 /// A block as it was read.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct ExtensionBlock {
+pub(crate) struct ExtensionBlock {
     pub budget: Option<Budget>,
     pub quota_waits: Option<bool>,
     pub worktree: Option<bool>,
@@ -65,24 +65,28 @@ pub struct ExtensionBlock {
 
 /// The block of a step. Few steps have one.
 #[derive(Debug, Default)]
-pub struct StepExtensionBlock(Option<Box<ExtensionBlock>>);
+pub(crate) struct StepExtensionBlock(Option<Box<ExtensionBlock>>);
 
 impl StepExtensionBlock {
-    pub fn read(given: Option<FieldValue<'_>>, table: FieldTable, sink: &mut DiagnosticSink) -> StepExtensionBlock {
+    pub(crate) fn read(
+        given: Option<FieldValue<'_>>,
+        table: FieldTable,
+        sink: &mut DiagnosticSink,
+    ) -> StepExtensionBlock {
         StepExtensionBlock(given.map(|given| Box::new(ExtensionBlock::read(given, table, sink))))
     }
 
-    pub fn gate(&self) -> Option<bool> {
+    pub(crate) fn gate(&self) -> Option<bool> {
         self.0.as_ref()?.gate
     }
 
     /// Merges the step's own block with the workflow's. The step's values take precedence.
-    pub fn inherit_from(&self, workflow: &ExtensionBlock) -> ExtensionBlock {
+    pub(crate) fn inherit_from(&self, workflow: &ExtensionBlock) -> ExtensionBlock {
         self.0.as_deref().cloned().unwrap_or_default().inherit_from(workflow)
     }
 
     /// Applies the merged block to a step.
-    pub fn apply_to_step(&self, workflow: &ExtensionBlock, step: &mut Step) {
+    pub(crate) fn apply_to_step(&self, workflow: &ExtensionBlock, step: &mut Step) {
         if self.0.is_some() || *workflow != ExtensionBlock::default() {
             self.inherit_from(workflow).apply_to_step(step);
         }
@@ -110,7 +114,7 @@ const WORKSPACE_FIELDS: &[&str] = &["isolation", "on_retry", "merge", "conflict"
 
 impl ExtensionBlock {
     /// Reads a block. Invalid parts are reported and left out.
-    pub fn read(given: FieldValue<'_>, table: FieldTable, sink: &mut DiagnosticSink) -> ExtensionBlock {
+    pub(crate) fn read(given: FieldValue<'_>, table: FieldTable, sink: &mut DiagnosticSink) -> ExtensionBlock {
         let mut block = ExtensionBlock::default();
         // AIP-15 has its own place for extensions.
         let what = if given.name == "skein" { "`metadata.skein`" } else { "an `x-skein` block" };
@@ -204,7 +208,7 @@ impl ExtensionBlock {
 
     /// Merges a step's own block with the workflow's. The step's values take precedence.
     #[must_use]
-    pub fn inherit_from(mut self, workflow: &ExtensionBlock) -> ExtensionBlock {
+    pub(crate) fn inherit_from(mut self, workflow: &ExtensionBlock) -> ExtensionBlock {
         // A budget of the workflow is for the whole run, not for each step.
         self.quota_waits = self.quota_waits.or(workflow.quota_waits);
         self.worktree = self.worktree.or(workflow.worktree);
@@ -230,7 +234,7 @@ impl ExtensionBlock {
     }
 
     /// Returns the fields that allow more than `before` does, which overrides may not do.
-    pub fn widened_fields(&self, before: &ExtensionBlock) -> Vec<&'static str> {
+    pub(crate) fn widened_fields(&self, before: &ExtensionBlock) -> Vec<&'static str> {
         // For programs, fewer entries are stricter, except that an empty list allows any. For evidence and protected
         // files, more entries are stricter.
         let agents = |block: &ExtensionBlock| block.host.agents.clone().unwrap_or_default();
@@ -256,7 +260,7 @@ impl ExtensionBlock {
     }
 
     /// Applies the block to a step of the IR.
-    pub fn apply_to_step(self, step: &mut Step) {
+    pub(crate) fn apply_to_step(self, step: &mut Step) {
         let policy = &mut step.policy;
         policy.budget = self.budget.or(policy.budget.take());
         policy.on_interrupted = self.on_interrupted.unwrap_or(policy.on_interrupted);

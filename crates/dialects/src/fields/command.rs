@@ -22,7 +22,7 @@ pub(crate) struct CommandWord {
 }
 
 impl CommandWord {
-    pub fn has_expression(&self) -> bool {
+    pub(crate) fn has_expression(&self) -> bool {
         self.text.contains(OPEN)
     }
 }

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Refuses different names that are equal after case folding and Unicode normalization.
-pub fn refuse_twins<'a>(
+pub(crate) fn refuse_twins<'a>(
     names: impl Iterator<Item = (&'a str, ExprSpan)> + Clone,
     subject: &str,
     sink: &mut DiagnosticSink,
@@ -39,7 +39,7 @@ pub fn refuse_twins<'a>(
 }
 
 /// Refuses a duplicate name, also one that comes from an alias. Returns true if there is none.
-pub fn refuse_duplicates<'a>(
+pub(crate) fn refuse_duplicates<'a>(
     names: impl Iterator<Item = (&'a str, ExprSpan)> + Clone,
     subject: &str,
     sink: &mut DiagnosticSink,

@@ -15,30 +15,30 @@ use crate::{
 
 /// A value and its place.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Spanned<T> {
+pub(crate) struct Spanned<T> {
     pub value: T,
     pub span: ExprSpan,
 }
 
 impl<T> Spanned<T> {
-    pub fn new(value: T, span: ExprSpan) -> Spanned<T> {
+    pub(crate) fn new(value: T, span: ExprSpan) -> Spanned<T> {
         Spanned { value, span }
     }
 
-    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Spanned<U> {
+    pub(crate) fn map<U>(self, f: impl FnOnce(T) -> U) -> Spanned<U> {
         Spanned { value: f(self.value), span: self.span }
     }
 }
 
 /// Steps that are read but not lowered yet. Each is boxed, so that lowering one frees its memory for the result.
-pub type UnloweredSteps<T> = Vec<Box<T>>;
+pub(crate) type UnloweredSteps<T> = Vec<Box<T>>;
 
 /// Names of fields.
-pub type FieldNames = &'static [&'static str];
+pub(crate) type FieldNames = &'static [&'static str];
 
 /// The fields that a mapping may have, and the treatment of other keys.
 #[derive(Debug, Clone, Copy)]
-pub struct FieldTable {
+pub(crate) struct FieldTable {
     fields: FieldNames,
     /// Further fields, such as those of a kind of step.
     more: &'static [FieldNames],
@@ -51,7 +51,7 @@ pub struct FieldTable {
 
 /// The meaning of a key that is not a field of its mapping and not a misspelling.
 #[derive(Debug)]
-pub enum ForeignKey {
+pub(crate) enum ForeignKey {
     /// A field of another mapping, with a hint.
     Elsewhere(String),
     /// A field with a diagnostic of its own, such as one of older versions.
@@ -60,38 +60,38 @@ pub enum ForeignKey {
 
 impl FieldTable {
     /// The fields of a mapping that has no others.
-    pub const fn closed(fields: FieldNames) -> FieldTable {
+    pub(crate) const fn closed(fields: FieldNames) -> FieldTable {
         FieldTable { fields, more: &[], unread: &[], is_open: false, explain: |_| None }
     }
 
     /// The fields of a mapping that may have others, which are ignored with a warning. A key that is probably a
     /// misspelling of a missing required field is refused.
-    pub const fn open(fields: FieldNames) -> FieldTable {
+    pub(crate) const fn open(fields: FieldNames) -> FieldTable {
         FieldTable { is_open: true, ..FieldTable::closed(fields) }
     }
 
     #[must_use]
-    pub const fn with_more(self, more: &'static [FieldNames]) -> FieldTable {
+    pub(crate) const fn with_more(self, more: &'static [FieldNames]) -> FieldTable {
         FieldTable { more, ..self }
     }
 
     #[must_use]
-    pub const fn with_unread(self, unread: FieldNames) -> FieldTable {
+    pub(crate) const fn with_unread(self, unread: FieldNames) -> FieldTable {
         FieldTable { unread, ..self }
     }
 
     /// Limits the further fields to those of a kind.
     #[must_use]
-    pub const fn for_kind(self, more: &'static [FieldNames]) -> FieldTable {
+    pub(crate) const fn for_kind(self, more: &'static [FieldNames]) -> FieldTable {
         FieldTable { more, unread: &[], ..self }
     }
 
     #[must_use]
-    pub const fn with_explanations(self, explain: fn(&str) -> Option<ForeignKey>) -> FieldTable {
+    pub(crate) const fn with_explanations(self, explain: fn(&str) -> Option<ForeignKey>) -> FieldTable {
         FieldTable { explain, ..self }
     }
 
-    pub fn contains(&self, name: &str) -> bool {
+    pub(crate) fn contains(&self, name: &str) -> bool {
         let is_in = |names: &FieldNames| names.contains(&name);
         is_in(&self.fields) || self.more.iter().any(is_in) || is_in(&self.unread)
     }
@@ -110,7 +110,7 @@ impl From<FieldNames> for FieldTable {
 
 /// The fields of one mapping. Its misspelt keys are known from the start, and read as the fields that were meant.
 #[derive(Debug)]
-pub struct FieldReader<'a> {
+pub(crate) struct FieldReader<'a> {
     /// The name of the mapping with its article, such as `a step`.
     subject: &'static str,
     node: YamlNode<'a>,
@@ -137,7 +137,7 @@ struct UnknownField<'a> {
 
 /// The value of one field.
 #[derive(Debug, Clone, Copy)]
-pub struct FieldValue<'a> {
+pub(crate) struct FieldValue<'a> {
     pub name: &'a str,
     pub node: YamlNode<'a>,
     /// True if it is an item of a list of that name.
@@ -146,7 +146,7 @@ pub struct FieldValue<'a> {
 
 impl<'a> FieldReader<'a> {
     /// Opens a mapping. Reports a node of another type and returns None.
-    pub fn from_node(
+    pub(crate) fn from_node(
         node: YamlNode<'a>,
         subject: &'static str,
         table: impl Into<FieldTable>,
@@ -156,7 +156,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// Opens the mapping of a field. Missing fields are reported at its key.
-    pub fn from_field(
+    pub(crate) fn from_field(
         field: YamlField<'a>,
         subject: &'static str,
         table: impl Into<FieldTable>,
@@ -196,7 +196,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// Limits the table to the fields of a kind, once the kind is known.
-    pub fn narrow(&mut self, subject: &'static str, table: FieldTable, sink: &mut DiagnosticSink) {
+    pub(crate) fn narrow(&mut self, subject: &'static str, table: FieldTable, sink: &mut DiagnosticSink) {
         (self.subject, self.table) = (subject, table);
         let unknown = &mut self.unknown;
         for (place, field) in self.node.fields().into_iter().flatten().enumerate() {
@@ -232,32 +232,32 @@ impl<'a> FieldReader<'a> {
         self.node.correct_key(unknown.place, meant);
     }
 
-    pub fn node(&self) -> YamlNode<'a> {
+    pub(crate) fn node(&self) -> YamlNode<'a> {
         self.node
     }
 
     /// Returns the start of the mapping, or its key.
-    pub fn head_span(&self) -> ExprSpan {
+    pub(crate) fn head_span(&self) -> ExprSpan {
         self.head.unwrap_or_else(|| self.node.first_line_span())
     }
 
     /// True if the table has this field.
-    pub fn allows(&self, name: &str) -> bool {
+    pub(crate) fn allows(&self, name: &str) -> bool {
         self.table.contains(name)
     }
 
     /// Returns the fields that are not in the table and not misspelt.
-    pub fn unknown_fields(&self) -> impl Iterator<Item = YamlField<'a>> {
+    pub(crate) fn unknown_fields(&self) -> impl Iterator<Item = YamlField<'a>> {
         self.unknown.iter().map(|unknown| unknown.field)
     }
 
     /// Reads an optional field. One without a value counts as absent.
-    pub fn optional(&self, name: &'static str) -> Option<FieldValue<'a>> {
+    pub(crate) fn optional(&self, name: &'static str) -> Option<FieldValue<'a>> {
         let field = self.field(name)?;
         (!field.value.is_null()).then_some(FieldValue::new(name, field.value))
     }
 
-    pub fn required(&mut self, name: &'static str, sink: &mut DiagnosticSink) -> Option<FieldValue<'a>> {
+    pub(crate) fn required(&mut self, name: &'static str, sink: &mut DiagnosticSink) -> Option<FieldValue<'a>> {
         let Some(field) = self.field(name).or_else(|| self.correct_required(name, sink)) else {
             self.missing.push(name);
             return None;
@@ -279,7 +279,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// Returns a field with the place of its key.
-    pub fn field(&self, name: &'static str) -> Option<YamlField<'a>> {
+    pub(crate) fn field(&self, name: &'static str) -> Option<YamlField<'a>> {
         #[cfg(debug_assertions)]
         {
             assert!(self.allows(name), "`{name}` is not in the table of {}", self.subject);
@@ -289,7 +289,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// Reports unknown fields that have not been reported yet, and required fields that are missing.
-    pub fn finish(mut self, sink: &mut DiagnosticSink) {
+    pub(crate) fn finish(mut self, sink: &mut DiagnosticSink) {
         for unknown in std::mem::take(&mut self.unknown) {
             // A merge key has been refused; fields that it would have provided are not missing.
             if unknown.field.value.source().slice(unknown.field.key_span) == "<<" {
@@ -351,7 +351,7 @@ fn quote_names(names: &[&str]) -> String {
 }
 
 impl<'a> FieldValue<'a> {
-    pub fn new(name: &'a str, node: YamlNode<'a>) -> FieldValue<'a> {
+    pub(crate) fn new(name: &'a str, node: YamlNode<'a>) -> FieldValue<'a> {
         FieldValue { name, node, item: false }
     }
 
@@ -361,22 +361,22 @@ impl<'a> FieldValue<'a> {
         format!("{article}`{}`", self.name)
     }
 
-    pub fn span(self) -> ExprSpan {
+    pub(crate) fn span(self) -> ExprSpan {
         self.node.span()
     }
 
     /// Builds a diagnostic about the value.
-    pub fn diagnose(self, code: Code, message: impl Into<String>) -> Diagnostic {
+    pub(crate) fn diagnose(self, code: Code, message: impl Into<String>) -> Diagnostic {
         self.node.diagnose(code, message)
     }
 
     /// Builds the diagnostic about a value of another type.
-    pub fn diagnose_type(self, expected: impl fmt::Display) -> Diagnostic {
+    pub(crate) fn diagnose_type(self, expected: impl fmt::Display) -> Diagnostic {
         self.diagnose(Code::WrongType, format!("{} is {expected}, found {}", self.display_name(), self.node.describe()))
     }
 
     /// Reads a text. Refuses an unquoted number or boolean.
-    pub fn read_text(self, sink: &mut DiagnosticSink) -> Option<Spanned<&'a str>> {
+    pub(crate) fn read_text(self, sink: &mut DiagnosticSink) -> Option<Spanned<&'a str>> {
         match self.node.scalar() {
             Some(YamlScalar::Text(text)) => Some(Spanned::new(text, self.span())),
             Some(YamlScalar::Bool(_) | YamlScalar::Int(_) | YamlScalar::Float(_)) => {
@@ -393,7 +393,7 @@ impl<'a> FieldValue<'a> {
     }
 
     /// Reads a text that is not blank.
-    pub fn read_non_empty_text(self, sink: &mut DiagnosticSink) -> Option<Spanned<&'a str>> {
+    pub(crate) fn read_non_empty_text(self, sink: &mut DiagnosticSink) -> Option<Spanned<&'a str>> {
         let text = self.read_text(sink)?;
         if text.value.trim().is_empty() {
             self.report_empty(sink);
@@ -403,11 +403,11 @@ impl<'a> FieldValue<'a> {
     }
 
     /// Reports an empty value.
-    pub fn report_empty(self, sink: &mut DiagnosticSink) {
+    pub(crate) fn report_empty(self, sink: &mut DiagnosticSink) {
         sink.push(self.diagnose(Code::NoValue, format!("{} is empty", self.display_name())));
     }
 
-    pub fn read_bool(self, sink: &mut DiagnosticSink) -> Option<Spanned<bool>> {
+    pub(crate) fn read_bool(self, sink: &mut DiagnosticSink) -> Option<Spanned<bool>> {
         if let Some(YamlScalar::Bool(value)) = self.node.scalar() {
             return Some(Spanned::new(value, self.span()));
         }
@@ -425,13 +425,17 @@ impl<'a> FieldValue<'a> {
     }
 
     /// Reads a whole number within a range.
-    pub fn read_whole_number(self, range: RangeInclusive<u32>, sink: &mut DiagnosticSink) -> Option<Spanned<u32>> {
+    pub(crate) fn read_whole_number(
+        self,
+        range: RangeInclusive<u32>,
+        sink: &mut DiagnosticSink,
+    ) -> Option<Spanned<u32>> {
         let number = self.read_integer(u64::from(*range.start())..=u64::from(*range.end()), None, sink)?;
         u32::try_from(number.value).ok().map(|value| Spanned::new(value, number.span))
     }
 
     /// Reads a duration as a whole number of milliseconds, at least `least`.
-    pub fn read_millis(self, least: u64, sink: &mut DiagnosticSink) -> Option<Spanned<Millis>> {
+    pub(crate) fn read_millis(self, least: u64, sink: &mut DiagnosticSink) -> Option<Spanned<Millis>> {
         let meant = self.node.raw_text().and_then(|raw| DurationUnits::All.parse(raw).ok());
         self.read_integer(least..=limits::TIMEOUT, meant.map(|length| length.0), sink).map(|n| n.map(Millis))
     }
@@ -480,7 +484,7 @@ impl<'a> FieldValue<'a> {
     }
 
     /// Reads a finite number.
-    pub fn read_number(self, sink: &mut DiagnosticSink) -> Option<Spanned<f64>> {
+    pub(crate) fn read_number(self, sink: &mut DiagnosticSink) -> Option<Spanned<f64>> {
         match self.node.scalar() {
             #[allow(clippy::cast_precision_loss, reason = "a count of anything is far below that")]
             Some(YamlScalar::Int(value)) => Some(Spanned::new(value as f64, self.span())),
@@ -493,7 +497,7 @@ impl<'a> FieldValue<'a> {
     }
 
     /// Reads one of a closed set of words.
-    pub fn read_one_of<T: Copy>(self, words: &[(&str, T)], sink: &mut DiagnosticSink) -> Option<Spanned<T>> {
+    pub(crate) fn read_one_of<T: Copy>(self, words: &[(&str, T)], sink: &mut DiagnosticSink) -> Option<Spanned<T>> {
         let names = || words.iter().map(|(word, _)| *word);
         let listed = || quote_names(&names().collect::<Vec<_>>());
         let Some(raw) = self.node.raw_text().filter(|_| !self.node.is_null()) else {
@@ -513,7 +517,7 @@ impl<'a> FieldValue<'a> {
     }
 
     /// Reads a duration above zero.
-    pub fn read_duration(self, units: DurationUnits, sink: &mut DiagnosticSink) -> Option<Spanned<Millis>> {
+    pub(crate) fn read_duration(self, units: DurationUnits, sink: &mut DiagnosticSink) -> Option<Spanned<Millis>> {
         let Some(text) = self.node.raw_text().filter(|_| !self.node.is_null()) else {
             sink.push(self.diagnose_type(format!("a duration, such as `{}`", units.example())));
             return None;
@@ -540,12 +544,12 @@ impl<'a> FieldValue<'a> {
     }
 
     /// Reads the items of a list, each under the name of the list.
-    pub fn read_list(self, sink: &mut DiagnosticSink) -> Option<Vec<FieldValue<'a>>> {
+    pub(crate) fn read_list(self, sink: &mut DiagnosticSink) -> Option<Vec<FieldValue<'a>>> {
         Some(self.read_items(sink)?.collect())
     }
 
     /// Reads the items of a list as an iterator.
-    pub fn read_items(
+    pub(crate) fn read_items(
         self,
         sink: &mut DiagnosticSink,
     ) -> Option<impl ExactSizeIterator<Item = FieldValue<'a>> + use<'a>> {
@@ -563,13 +567,13 @@ impl<'a> FieldValue<'a> {
     }
 
     /// Reads the items of a list of words. A single word is refused, and read as a list of one.
-    pub fn read_word_list(self, sink: &mut DiagnosticSink) -> impl Iterator<Item = FieldValue<'a>> + use<'a> {
+    pub(crate) fn read_word_list(self, sink: &mut DiagnosticSink) -> impl Iterator<Item = FieldValue<'a>> + use<'a> {
         let is_word = matches!(self.node.scalar(), Some(YamlScalar::Text(text)) if !text.trim().is_empty());
         self.read_items(sink).into_iter().flatten().chain(is_word.then_some(self))
     }
 
     /// Reads a name that is safe in paths and messages.
-    pub fn read_name<T>(
+    pub(crate) fn read_name<T>(
         self,
         make: impl FnOnce(&str) -> Result<T, IdError>,
         sink: &mut DiagnosticSink,

@@ -7,7 +7,7 @@ use crate::diagnostics::{Code, DiagnosticSink, shorten_text};
 
 /// The reason why a path cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WorkspacePathError {
+pub(crate) enum WorkspacePathError {
     Empty,
     Absolute,
     Home,
@@ -20,7 +20,7 @@ pub enum WorkspacePathError {
 }
 
 impl WorkspacePathError {
-    pub fn explain(self) -> String {
+    pub(crate) fn explain(self) -> String {
         match self {
             WorkspacePathError::Empty => "it is empty".to_owned(),
             WorkspacePathError::Absolute => "it is not relative to the workspace".to_owned(),
@@ -34,7 +34,7 @@ impl WorkspacePathError {
 }
 
 /// Checks that a path stays below its folder, and avoids the files that control other programs.
-pub fn check_workspace_path(path: &str) -> Result<(), WorkspacePathError> {
+pub(crate) fn check_workspace_path(path: &str) -> Result<(), WorkspacePathError> {
     check_relative(path)?;
     check_stays_inside(path)?;
     match path.split('/').find_map(control_file_owner) {
@@ -44,7 +44,7 @@ pub fn check_workspace_path(path: &str) -> Result<(), WorkspacePathError> {
 }
 
 /// Checks that a relative path stays below its folder at every segment.
-pub fn check_stays_inside(path: &str) -> Result<(), WorkspacePathError> {
+pub(crate) fn check_stays_inside(path: &str) -> Result<(), WorkspacePathError> {
     let mut depth = 0i32;
     for segment in path.split('/') {
         match segment {
@@ -60,12 +60,12 @@ pub fn check_stays_inside(path: &str) -> Result<(), WorkspacePathError> {
 }
 
 /// Returns the program that owns a file of this name, in any folder: every submodule has a `.git`.
-pub fn control_file_owner(name: &str) -> Option<&'static str> {
+pub(crate) fn control_file_owner(name: &str) -> Option<&'static str> {
     agents::find_folder_owner(name)
 }
 
 /// Normalizes a path for comparison. Empty for the folder itself.
-pub fn normalize_path(path: &str) -> String {
+pub(crate) fn normalize_path(path: &str) -> String {
     let mut segments: Vec<&str> = Vec::new();
     for segment in path.split('/') {
         match segment {
@@ -80,7 +80,7 @@ pub fn normalize_path(path: &str) -> String {
 }
 
 /// Checks that a path is relative. It may lead anywhere.
-pub fn check_relative(path: &str) -> Result<(), WorkspacePathError> {
+pub(crate) fn check_relative(path: &str) -> Result<(), WorkspacePathError> {
     let drive = path.as_bytes().get(1) == Some(&b':') && path.starts_with(|c: char| c.is_ascii_alphabetic());
     match path {
         "" => Err(WorkspacePathError::Empty),

@@ -45,7 +45,7 @@ pub(super) fn gate_text<'a>(step: &IoaStep<'a>) -> Option<&'a str> {
 }
 
 impl IoaStepLowering<'_, '_> {
-    pub fn lower_step(&mut self, source: &IoaStep<'_>) -> Option<Step> {
+    pub(crate) fn lower_step(&mut self, source: &IoaStep<'_>) -> Option<Step> {
         self.lowering.add_step_item(&source.id.value, source.node, "name");
         let gate = gate_text(source);
         let kind = match (gate, source.call) {

@@ -53,7 +53,7 @@ pub(super) struct IoaTrigger<'a> {
 /// Explains the fields of `spec`, which are easily put beside it by mistake.
 fn explain_spec_field(key: &str) -> Option<ForeignKey> {
     let hint = || format!("`{key}` is a field of `spec`: indent it under that");
-    SPEC_FIELDS.contains(&key).then(|| ForeignKey::Elsewhere(hint()))
+    SPEC_FIELDS.contains(key).then(|| ForeignKey::Elsewhere(hint()))
 }
 
 fn read_duration(given: Option<FieldValue<'_>>, sink: &mut DiagnosticSink) -> Option<Millis> {
@@ -65,7 +65,7 @@ const RESOURCE_FIELDS: FieldTable =
 
 impl<'a> IoaResource<'a> {
     /// Reads a resource. None if it is not a workflow, or has no usable `spec`.
-    pub fn read(root: YamlNode<'a>, sink: &mut DiagnosticSink) -> Option<IoaResource<'a>> {
+    pub(crate) fn read(root: YamlNode<'a>, sink: &mut DiagnosticSink) -> Option<IoaResource<'a>> {
         let mut fields = FieldReader::from_node(root, "a Workflow resource", RESOURCE_FIELDS, sink)?;
         fields.required("apiVersion", sink).map(|given| given.read_one_of(API_VERSIONS, sink));
         let kind = fields.required("kind", sink).and_then(|given| given.read_non_empty_text(sink));
@@ -107,7 +107,7 @@ const SPEC_FIELDS: FieldTable = FieldTable::open(&[
 ]);
 
 impl<'a> IoaSpec<'a> {
-    pub fn failure_policy(&self) -> IoaFailurePolicy {
+    pub(crate) fn failure_policy(&self) -> IoaFailurePolicy {
         self.failure_policy.as_ref().map(|word| word.value).unwrap_or_default()
     }
 
@@ -226,7 +226,7 @@ const STEP_FIELDS: FieldTable =
     FieldTable::open(&["name", "agent", "action", "dependsOn", "timeout", "retryPolicy", "onFailure", "x-skein"]);
 
 impl<'a> IoaStep<'a> {
-    pub fn read(node: YamlNode<'a>, sink: &mut DiagnosticSink) -> Option<IoaStep<'a>> {
+    pub(crate) fn read(node: YamlNode<'a>, sink: &mut DiagnosticSink) -> Option<IoaStep<'a>> {
         let mut fields = FieldReader::from_node(node, "a step", STEP_FIELDS, sink)?;
         let id = fields.required("name", sink).and_then(|given| read_step_id(given, sink));
         let agent = fields.required("agent", sink).and_then(|given| given.read_non_empty_text(sink));
@@ -259,7 +259,7 @@ pub(in crate::ioa) struct IoaCompensation<'a> {
 const COMPENSATION_FIELDS: FieldTable = FieldTable::open(&["step", "action", "agent"]);
 
 impl<'a> IoaCompensation<'a> {
-    pub fn read(node: YamlNode<'a>, sink: &mut DiagnosticSink) -> Option<IoaCompensation<'a>> {
+    pub(crate) fn read(node: YamlNode<'a>, sink: &mut DiagnosticSink) -> Option<IoaCompensation<'a>> {
         let mut fields = FieldReader::from_node(node, "a compensation", COMPENSATION_FIELDS, sink)?;
         let step = fields.required("step", sink).and_then(|given| read_step_id(given, sink));
         let action = fields.required("action", sink).and_then(|given| given.read_non_empty_text(sink));
@@ -285,7 +285,7 @@ enum IoaBackoff {
 const RETRY_FIELDS: FieldTable = FieldTable::open(&["maxRetries", "backoff", "initialDelay", "maxDelay"]);
 
 impl IoaRetryPolicy {
-    pub fn read(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<IoaRetryPolicy> {
+    pub(crate) fn read(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<IoaRetryPolicy> {
         let fields = FieldReader::from_node(given.node, "a retry policy", RETRY_FIELDS, sink)?;
         let max_retries =
             fields.optional("maxRetries").and_then(|given| given.read_whole_number(0..=limits::ATTEMPTS - 1, sink));

@@ -32,14 +32,14 @@ pub(crate) struct CallContract<'a> {
 }
 
 impl<'a> CallContract<'a> {
-    pub const FIELDS: &'static [&'static str] = &["input", "output"];
+    pub(crate) const FIELDS: &'static [&'static str] = &["input", "output"];
 
-    pub fn read(block: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> CallContract<'a> {
+    pub(crate) fn read(block: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> CallContract<'a> {
         CallContract { input: read_mapping(block, "input", sink), output: read_mapping(block, "output", sink) }
     }
 
     /// Lowers the inputs of a step by name. None if it has no `input`.
-    pub fn lower_inputs(
+    pub(crate) fn lower_inputs(
         &self,
         spelling: ValueExprParser,
         lowering: &mut LoweringContext<'_>,
@@ -57,19 +57,19 @@ impl<'a> CallContract<'a> {
     }
 
     /// Returns the schema of a step's output.
-    pub fn output_schema(&self) -> Schema {
+    pub(crate) fn output_schema(&self) -> Schema {
         self.output.map(|node| Schema::new(node.to_json())).unwrap_or_default()
     }
 
     /// Sets the input schema of a workflow that declares one.
-    pub fn apply_inputs(&self, workflow: &mut Workflow) {
+    pub(crate) fn apply_inputs(&self, workflow: &mut Workflow) {
         if let Some(node) = self.input {
             workflow.inputs = Schema::new(node.to_json());
         }
     }
 
     /// Sets the outputs of a workflow that declares them: these names and no others.
-    pub fn apply_outputs(
+    pub(crate) fn apply_outputs(
         &self,
         workflow: &mut Workflow,
         spelling: ValueExprParser,
@@ -79,7 +79,7 @@ impl<'a> CallContract<'a> {
     }
 
     /// Sets the outputs, for a format with its own way of reading expressions.
-    pub fn apply_outputs_with(&self, workflow: &mut Workflow, read: impl FnOnce(YamlNode<'a>) -> Option<Expr>) {
+    pub(crate) fn apply_outputs_with(&self, workflow: &mut Workflow, read: impl FnOnce(YamlNode<'a>) -> Option<Expr>) {
         let Some(node) = self.output else { return };
         workflow.scope.result = read(node);
         let names = || node.fields().into_iter().flatten().map(|field| field.key);

@@ -25,7 +25,7 @@ use crate::{
 
 /// A format's workflow in the IR, and the map back to the source.
 #[derive(Debug)]
-pub struct LoweredSource {
+pub(crate) struct LoweredSource {
     pub workflow: Workflow,
     pub places: SourceMap,
     pub terms: &'static DialectTerms,
@@ -39,7 +39,7 @@ pub struct LoweredSource {
 
 impl LoweredSource {
     /// A workflow without overrides and without approval classes.
-    pub fn new(
+    pub(crate) fn new(
         workflow: Workflow,
         (places, calls): (SourceMap, Vec<Arc<SourceFile>>),
         terms: &'static DialectTerms,
@@ -74,7 +74,7 @@ pub(crate) struct LoweringContext<'a> {
 }
 
 impl<'a> LoweringContext<'a> {
-    pub fn new(
+    pub(crate) fn new(
         terms: &'static DialectTerms,
         sink: &'a mut DiagnosticSink,
         project: &'a dyn Project,
@@ -90,7 +90,7 @@ impl<'a> LoweringContext<'a> {
     }
 
     /// Returns the map back to the source, and the sources that are called.
-    pub fn into_source_map(
+    pub(crate) fn into_source_map(
         self,
         tree: YamlTree,
         workflow: FieldRenames,
@@ -100,42 +100,42 @@ impl<'a> LoweringContext<'a> {
     }
 
     /// Reserves memory for steps.
-    pub fn reserve_steps(&mut self, steps: usize) {
+    pub(crate) fn reserve_steps(&mut self, steps: usize) {
         self.steps.reserve_exact(steps);
     }
 
     /// Shares the policy of the previous step if it is equal.
-    pub fn share_policy(&mut self, step: &mut Step) {
+    pub(crate) fn share_policy(&mut self, step: &mut Step) {
         step.policy.share_if_equal(&mut self.policy);
     }
 
     /// Records the place of a step that is a field of a mapping.
-    pub fn add_step_field(&mut self, id: &StepId, field: YamlField<'_>) {
+    pub(crate) fn add_step_field(&mut self, id: &StepId, field: YamlField<'_>) {
         self.steps.push((id.clone(), field.key_span, field.value.number()));
     }
 
     /// Records the place of a step that is an item of a list. Diagnostics point at its id.
-    pub fn add_step_item(&mut self, id: &StepId, node: YamlNode<'_>, key: &str) {
+    pub(crate) fn add_step_item(&mut self, id: &StepId, node: YamlNode<'_>, key: &str) {
         let head = node.get(key).unwrap_or(node).first_line_span();
         self.steps.push((id.clone(), head, node.number()));
     }
 
     /// Returns the place that diagnostics about a recorded step point at.
-    pub fn step_span(&self, id: &StepId) -> Option<ExprSpan> {
+    pub(crate) fn step_span(&self, id: &StepId) -> Option<ExprSpan> {
         self.steps.iter().find(|(of, ..)| of == id).map(|(_, head, _)| *head)
     }
 
-    pub fn push(&mut self, diagnostic: Diagnostic) {
+    pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
         self.sink.push(diagnostic);
     }
 
     /// Warns of fields that have no effect.
-    pub fn warn_ignored(&mut self, node: YamlNode<'_>, names: &[&str], why: &str) {
+    pub(crate) fn warn_ignored(&mut self, node: YamlNode<'_>, names: &[&str], why: &str) {
         warn_ignored(node, names, why, self.sink);
     }
 
     /// Returns a parsed expression, or reports its error at its place.
-    pub fn accept_expression(&mut self, node: YamlNode<'_>, read: Result<Expr, ExprParseError>) -> Option<Expr> {
+    pub(crate) fn accept_expression(&mut self, node: YamlNode<'_>, read: Result<Expr, ExprParseError>) -> Option<Expr> {
         let error = match read {
             Ok(expr) => return Some(expr),
             Err(error) => error,
@@ -149,7 +149,7 @@ impl<'a> LoweringContext<'a> {
     }
 
     /// Resolves the name under which a called workflow is planned. Reports a workflow that does not exist.
-    pub fn resolve_called_workflow(
+    pub(crate) fn resolve_called_workflow(
         &mut self,
         given: FieldValue<'_>,
         reference: WorkflowReference<'_>,
@@ -211,7 +211,7 @@ pub(crate) enum ClaimOrigin {
 }
 
 impl ClaimOrigin {
-    pub fn describe(&self) -> &str {
+    pub(crate) fn describe(&self) -> &str {
         match self {
             ClaimOrigin::Step => "the step",
             ClaimOrigin::Workflow => "the workflow",

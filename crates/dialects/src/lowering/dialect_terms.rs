@@ -13,7 +13,7 @@ use crate::{
 
 /// The terms of a format for the problems that the plan finds.
 #[derive(Debug)]
-pub struct DialectTerms {
+pub(crate) struct DialectTerms {
     pub words: WorkflowTerms,
     /// The hint for a problem, where the format has another solution than the plan's hint.
     pub hints: &'static [(ProblemCode, &'static str)],

@@ -5,9 +5,9 @@ pub(crate) mod call_contract;
 mod context;
 mod dialect_terms;
 
+pub use context::OverriddenField;
 pub(crate) use context::{
-    ApprovalClaim, ApprovalClaims, ClaimOrigin, LoweringContext, StepApprovalClaims, default_on_interrupted,
-    sanitize_id, warn_ignored,
+    ApprovalClaim, ApprovalClaims, ClaimOrigin, LoweredSource, LoweringContext, StepApprovalClaims,
+    default_on_interrupted, sanitize_id, warn_ignored,
 };
-pub use context::{LoweredSource, OverriddenField};
 pub(crate) use dialect_terms::DialectTerms;

@@ -22,7 +22,7 @@ use crate::{
 
 /// The keys that a source has for the IR's fields, longest first where one is a prefix of another. If a field has
 /// several keys, the first that exists counts. A `*` in the keys stands for the name that the pattern matches.
-pub type FieldRenames = &'static [(&'static [PatternSegment], &'static str)];
+pub(crate) type FieldRenames = &'static [(&'static [PatternSegment], &'static str)];
 
 /// A part of the pattern of a field's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -87,7 +87,7 @@ pub(super) const ON_TIMEOUT: &[(&str, SwdlOnTimeout)] =
     &[("halt", SwdlOnTimeout::Halt), ("reject", SwdlOnTimeout::Reject), ("auto_approve", SwdlOnTimeout::AutoApprove)];
 
 impl SwdlOnTimeout {
-    pub fn to_gate_timeout(self) -> GateTimeout {
+    pub(crate) fn to_gate_timeout(self) -> GateTimeout {
         match self {
             SwdlOnTimeout::Halt => GateTimeout::Expire,
             SwdlOnTimeout::Reject => GateTimeout::Reject,

@@ -13,7 +13,7 @@ const OF_A_STEP: &[&str] = &["id", "name", "kind"];
 
 /// Returns a workflow without the fields that are the same in another one, and steps without the fields that are the
 /// same in the first step of the other. A field that only the other has is null.
-pub fn difference(mut workflow: Value, other: &Value) -> Value {
+pub(crate) fn difference(mut workflow: Value, other: &Value) -> Value {
     let step = other["scope"]["steps"][0].as_object().expect("there is a step").clone();
     let step = step.into_iter().filter(|(name, _)| !OF_A_STEP.contains(&name.as_str())).collect();
     shorten_steps(&mut workflow, &Value::Object(step));
@@ -55,7 +55,7 @@ fn without(value: Value, default: &Value) -> Value {
     Value::Object(shown)
 }
 
-pub fn print(value: &Value) -> String {
+pub(crate) fn print(value: &Value) -> String {
     let mut text = String::new();
     write_value(value, 0, 0, &mut text);
     text.push('\n');

@@ -7,7 +7,7 @@ use skein_core::expr::ExprSpan;
 use skein_dialects::{DiagnosticSink, detect_dialect, load_source, yaml::parse_yaml};
 
 /// Returns the fields of a source, or of the front matter in Markdown. None if it is not one YAML document.
-pub fn read(path: &Path) -> Option<Value> {
+pub(crate) fn read(path: &Path) -> Option<Value> {
     let name = path.file_name()?.to_str()?;
     let source = load_source(name, fs::read(path).map_err(|error| error.to_string())).ok()?;
     if let Some(detected) = detect_dialect(&mut DiagnosticSink::new(source.clone())) {

@@ -18,20 +18,20 @@ use skein_dialects::{
 const OVERRIDES: &str = ".skillmeat-workflow-overrides.yaml";
 
 /// The examples of a format, which may call one another: by path, or by id in a folder of that name.
-pub struct Examples {
+pub(crate) struct Examples {
     folder: PathBuf,
     /// The folder of the example that is being checked.
     here: PathBuf,
 }
 
 impl Examples {
-    pub fn of(dialect: Dialect) -> Examples {
+    pub(crate) fn of(dialect: Dialect) -> Examples {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(dialect.as_str());
         Examples { here: folder.clone(), folder }
     }
 
     /// Returns every source, including called ones.
-    pub fn files(&self) -> Vec<PathBuf> {
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
         below(&self.folder, &mut files);
         files.retain(|path| path.file_name().is_some_and(|name| name != OVERRIDES));
@@ -48,7 +48,7 @@ impl Examples {
     }
 
     /// Checks another text in the place of an example, without overrides.
-    pub fn check_text(&self, path: &Path, text: &str) -> SourceReport {
+    pub(crate) fn check_text(&self, path: &Path, text: &str) -> SourceReport {
         check_source(SourceFile::new(path.display().to_string(), text), self)
     }
 }

@@ -11,13 +11,13 @@ use skein_dialects::{CatalogKind, Project, SourceFile, WorkflowNotFound, Workflo
 /// A project. Called workflows are in `_called` below the folder of a case: by path, or by id in a folder of that name.
 /// The project's definitions are in `_project`, in a folder of the case's name or, for all cases, directly there:
 /// `overrides.yaml`, and `agents.txt`, `tools.txt`, `roles.txt` and `domains.txt` with one name per line.
-pub struct Folder {
+pub(crate) struct Folder {
     path: PathBuf,
     case: String,
 }
 
 impl Folder {
-    pub fn of(path: &Path, case: &str) -> Folder {
+    pub(crate) fn of(path: &Path, case: &str) -> Folder {
         Folder { path: path.to_owned(), case: case.to_owned() }
     }
 

@@ -490,7 +490,7 @@ impl ActiveWork {
         *self = ActiveWork::Working { handle, ending };
     }
 
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         match self {
             ActiveWork::Ahead { stopped } => *stopped = true,
             ActiveWork::Working { handle, ending } => {
@@ -501,7 +501,7 @@ impl ActiveWork {
         }
     }
 
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         match self {
             ActiveWork::Ahead { stopped } => *stopped = true,
             ActiveWork::Working { handle, ending } => {

@@ -206,7 +206,7 @@ enum HookTask {
     /// A program, supervised like any other.
     Program(Box<ProcessSpec>),
     /// A message that is sent in process. It cannot be stopped, but ends soon by itself.
-    Message(NotifyChannel, ChannelMessage),
+    Message(Box<(NotifyChannel, ChannelMessage)>),
 }
 
 /// Runs the hook with this number, and reports its end and the reason of a failure.
@@ -288,7 +288,7 @@ impl HookSpec {
                 shared.remove_work(key);
                 return (ended.how != ProcessOutcome::Exited(0)).then(|| truncate_message(describe_outcome(&ended)));
             }
-            Ok(HookTask::Message(channel, message)) => (channel, message),
+            Ok(HookTask::Message(message)) => *message,
             Err(why) => {
                 shared.remove_work(key);
                 return Some(why.to_string());
@@ -314,7 +314,7 @@ impl HookSpec {
                 let message = redact_message(shared, message);
                 match find_channel_program(&self.settings, channel, &message) {
                     Some(program) => program?,
-                    None => return Ok(HookTask::Message(channel.clone(), message)),
+                    None => return Ok(HookTask::Message(Box::new((channel.clone(), message)))),
                 }
             }
         };

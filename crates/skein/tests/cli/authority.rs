@@ -384,7 +384,7 @@ fn programs_of_channels_get_the_environment_of_steps() {
 
 /// Runs a command as another user of the machine, in these groups. Returns `None` if the tests may not act as another
 /// user.
-pub fn another_user(project: &Project, uid: u32, gid: u32, line: &str) -> Option<Done> {
+pub(crate) fn another_user(project: &Project, uid: u32, gid: u32, line: &str) -> Option<Done> {
     if !getuid().is_root() {
         eprintln!("not root, so nobody else can be played");
         return None;
@@ -409,7 +409,7 @@ fn audited(project: &Project, of: &str) -> Vec<(String, String)> {
     records.iter().map(|one| (text(&one["actor"]["id"]), text(&one["action"]))).collect()
 }
 
-pub const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 const DAEMON: u32 = 1;
 
 /// The owner of the state folder runs the workflow, and another user with the role decides.

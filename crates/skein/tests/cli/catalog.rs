@@ -3,7 +3,7 @@
 use crate::session::{Folder, Session, run, skein};
 
 /// A TOOL.md with additional fields.
-pub fn tool(id: &str, more: &str) -> String {
+pub(crate) fn tool(id: &str, more: &str) -> String {
     format!(
         "---\nname: {id}\nid: {id}\ndescription: Does {id}.\nversion: 1.0.0\ninputs: {{ type: object }}\n\
          outputs: {{ type: object }}\n{more}---\n"
@@ -11,12 +11,12 @@ pub fn tool(id: &str, more: &str) -> String {
 }
 
 /// A DRIVER.md with these fields besides its name.
-pub fn driver(id: &str, more: &str) -> String {
+pub(crate) fn driver(id: &str, more: &str) -> String {
     format!("---\nname: {id}\nid: {id}\ndescription: Drives {id}.\nversion: 1.0.0\n{more}---\n")
 }
 
 /// A WORKFLOW.md with these steps.
-pub fn workflow(id: &str, steps: &str) -> String {
+pub(crate) fn workflow(id: &str, steps: &str) -> String {
     format!(
         "---\nname: {id}\nid: {id}\ndescription: Does {id}.\nversion: 1.0.0\ninputs: {{ type: object }}\n\
          outputs: {{ type: object }}\nsteps:\n{steps}---\n"

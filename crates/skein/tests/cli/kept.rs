@@ -27,7 +27,7 @@ use crate::session::{Done, Folder, as_it_is, run, skein};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A step whose worker reports that it has started, and then waits for permission to continue.
-pub const HELD: &str = r#"name: held
+pub(crate) const HELD: &str = r#"name: held
 version: "1"
 timeout: 10m
 steps:
@@ -43,7 +43,7 @@ steps:
 "#;
 
 /// A gate, then a wait for a signal, without workers.
-pub const ASKS: &str = "---\nname: Asks\nid: asks\ndescription: Asks, then waits.\nversion: 1.0.0\n\
+pub(crate) const ASKS: &str = "---\nname: Asks\nid: asks\ndescription: Asks, then waits.\nversion: 1.0.0\n\
     inputs: { type: object }\noutputs: { type: object }\nstart: agree\nsuspendable: true\n\
     timeout_ms: 600000\nsteps:\n  - { id: agree, kind: approval, prompt: \"May it go on?\", \
     approvers: [{ role: owners }], timeout_ms: 300000, on_timeout: cancel, on_approve: { next: hear }, \
@@ -51,18 +51,18 @@ pub const ASKS: &str = "---\nname: Asks\nid: asks\ndescription: Asks, then waits
     timeout_ms: 300000, on_timeout: cancel }, next: $end }\n---\n";
 
 /// A step before a gate and one after it.
-pub const GATED: &str = "apiVersion: ioa.dev/v0.2\nkind: Workflow\nmetadata: {name: gated}\nspec:\n  \
+pub(crate) const GATED: &str = "apiVersion: ioa.dev/v0.2\nkind: Workflow\nmetadata: {name: gated}\nspec:\n  \
     description: Writes, asks, publishes.\n  domainsInvolved: [editorial]\n  timeout: 1h\n  \
     failurePolicy: abort\n  steps:\n    - {name: draft, agent: writer, action: Write it., timeout: 10m}\n    \
     - {name: sign-off, agent: writer, action: \"GATE: May this go out?\", dependsOn: [draft], timeout: 30m}\n    \
     - {name: publish, agent: writer, action: Publish it., dependsOn: [sign-off], timeout: 10m}\n";
 
-pub struct Project {
+pub(crate) struct Project {
     pub folder: Folder,
 }
 
 impl Project {
-    pub fn new() -> Project {
+    pub(crate) fn new() -> Project {
         let folder = Folder::new();
         folder.write("held.yaml", HELD).write("asks.md", ASKS).write("gated.yaml", GATED);
         folder.write(
@@ -75,20 +75,20 @@ impl Project {
         project
     }
 
-    pub fn pipe(&self, name: &str) {
+    pub(crate) fn pipe(&self, name: &str) {
         mkfifoat(CWD, self.folder.0.join(name), Mode::RUSR | Mode::WUSR).expect("a pipe can be made");
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.0.join(name)
     }
 
-    pub fn read(&self, name: &str) -> String {
+    pub(crate) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
     /// Waits until a worker reports that it has started. Returns its process id, or whatever it wrote.
-    pub fn begun(&self) -> String {
+    pub(crate) fn begun(&self) -> String {
         let path = self.path("begun");
         let said = within("the worker does not begin", move || {
             let mut said = String::new();
@@ -103,13 +103,13 @@ impl Project {
     }
 
     /// The process id of a worker's process outside its sandbox; the id of no process if it has ended.
-    pub fn outer_pid(&self, inner: &str) -> String {
+    pub(crate) fn outer_pid(&self, inner: &str) -> String {
         let found = self.processes().into_iter().find(|(_, within)| within == inner);
         found.map_or_else(|| "0".to_owned(), |(outer, _)| outer)
     }
 
     /// The processes that work in the folder of the project: their ids here and in their sandbox.
-    pub fn processes(&self) -> Vec<(String, String)> {
+    pub(crate) fn processes(&self) -> Vec<(String, String)> {
         let numbers = std::fs::read_dir("/proc").expect("there is /proc").flatten();
         let numbers = numbers.filter_map(|entry| entry.file_name().into_string().ok());
         numbers
@@ -127,7 +127,7 @@ impl Project {
     }
 
     /// Lets the worker continue.
-    pub fn go(&self) {
+    pub(crate) fn go(&self) {
         let path = self.path("go");
         within("the worker does not go on", move || {
             let mut to = OpenOptions::new().write(true).open(path).expect("it is a pipe");
@@ -136,57 +136,57 @@ impl Project {
     }
 
     /// Runs one command to its end.
-    pub fn skein(&self, line: &str) -> Done {
+    pub(crate) fn skein(&self, line: &str) -> Done {
         run(self.command(line).stdin(Stdio::null()))
     }
 
     /// Runs one command, asserts its exit status, and returns its output.
-    pub fn ends(&self, line: &str, code: i32) -> String {
+    pub(crate) fn ends(&self, line: &str, code: i32) -> String {
         let done = self.skein(line);
         assert_eq!(done.code, code, "`skein {line}`:\n{}{}", done.out, done.err);
         format!("{}{}", done.out, done.err)
     }
 
-    pub fn json(&self, line: &str, code: i32) -> Value {
+    pub(crate) fn json(&self, line: &str, code: i32) -> Value {
         let done = self.skein(&format!("{line} --format json"));
         assert_eq!((done.code, done.err.as_str()), (code, ""), "`skein {line}`:\n{}", done.out);
         serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {}", done.out))
     }
 
-    pub fn command(&self, line: &str) -> Command {
+    pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = skein(&self.folder.0);
         command.args(line.split_whitespace());
         command
     }
 
     /// Starts a command that runs in parallel and is followed line by line.
-    pub fn begin(&self, line: &str) -> Going {
+    pub(crate) fn begin(&self, line: &str) -> Going {
         self.begin_as(&self.command(line))
     }
 
-    pub fn begin_as(&self, command: &Command) -> Going {
+    pub(crate) fn begin_as(&self, command: &Command) -> Going {
         let mut command = as_it_is(command);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         Going::new(child)
     }
 
     /// The id of a run that was started by `run --no-wait` and left at its first question.
-    pub fn left(&self, file: &str) -> String {
+    pub(crate) fn left(&self, file: &str) -> String {
         let result = self.json(&format!("run {file} --no-wait"), 6);
         result["run_id"].as_str().expect("it has an id").to_owned()
     }
 
     /// The events of a run.
-    pub fn events(&self, run: &str) -> Vec<Value> {
+    pub(crate) fn events(&self, run: &str) -> Vec<Value> {
         self.json(&format!("events {run}"), 0)["events"].as_array().expect("it is a list").clone()
     }
 
-    pub fn status(&self, run: &str) -> String {
+    pub(crate) fn status(&self, run: &str) -> String {
         self.json(&format!("runs {run}"), 0)["status"].as_str().expect("it is text").to_owned()
     }
 
     /// Asserts that each attempt and each step of a run ended once.
-    pub fn ended_once(&self, run: &str) {
+    pub(crate) fn ended_once(&self, run: &str) {
         let events = self.events(run);
         for (begun, over, key) in [("attempt_started", "attempt_ended", "attempt"), ("step_ready", "step_ended", "at")]
         {
@@ -215,7 +215,7 @@ fn within<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'stat
 }
 
 /// A running command.
-pub struct Going {
+pub(crate) struct Going {
     child: Child,
     lines: Receiver<String>,
     errors: Arc<Mutex<String>>,
@@ -223,7 +223,7 @@ pub struct Going {
 }
 
 impl Going {
-    pub fn new(mut child: Child) -> Going {
+    pub(crate) fn new(mut child: Child) -> Going {
         let (out, err): (ChildStdout, _) =
             (child.stdout.take().expect("it is a pipe"), child.stderr.take().expect("it is a pipe"));
         let (to, lines) = channel();
@@ -246,7 +246,7 @@ impl Going {
     }
 
     /// Reads lines until one contains this text, and returns it.
-    pub fn until(&self, part: &str) -> String {
+    pub(crate) fn until(&self, part: &str) -> String {
         let mut before = String::new();
         loop {
             let Ok(line) = self.lines.recv_timeout(PATIENCE) else {
@@ -261,18 +261,18 @@ impl Going {
     }
 
     /// The id of the run whose events are followed.
-    pub fn run(&self) -> String {
+    pub(crate) fn run(&self) -> String {
         let line: Value = serde_json::from_str(&self.until("run_started")).expect("it is JSON");
         line["event"]["run_started"]["start"]["run"].as_str().expect("it has an id").to_owned()
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).expect("it can be signalled");
     }
 
     /// Waits for the end. Returns the exit status (`None` after a signal), the unread output, and the errors.
-    pub fn end(mut self) -> (Option<i32>, String, String) {
+    pub(crate) fn end(mut self) -> (Option<i32>, String, String) {
         let rest: Vec<String> = {
             let mut rest = Vec::new();
             while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
@@ -295,7 +295,7 @@ impl Drop for Going {
 }
 
 /// Runs a program at a terminal with `script`, which every Linux has.
-pub fn at_a_terminal(folder: &Folder, line: &str) -> (Going, ChildStdin) {
+pub(crate) fn at_a_terminal(folder: &Folder, line: &str) -> (Going, ChildStdin) {
     let line = format!("stty rows 30 cols 120; exec {} {line}", env!("CARGO_BIN_EXE_skein"));
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).envs(skein(&folder.0).get_envs().filter_map(|(k, v)| Some((k, v?))));
@@ -307,7 +307,7 @@ pub fn at_a_terminal(folder: &Folder, line: &str) -> (Going, ChildStdin) {
 }
 
 /// Waits until a condition holds.
-pub fn until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
         assert!(begun.elapsed() < PATIENCE, "{what}");
@@ -316,7 +316,7 @@ pub fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 /// True if a process exists and is not a zombie.
-pub fn lives(pid: &str) -> bool {
+pub(crate) fn lives(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
 }

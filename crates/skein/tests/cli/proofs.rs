@@ -20,7 +20,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// The names of all functions that are marked as tests, or declared as one for each agent.
-pub fn tests() -> BTreeSet<String> {
+pub(crate) fn tests() -> BTreeSet<String> {
     let mut files = Vec::new();
     sources(&repository().join("crates"), &mut files);
     let mut names = BTreeSet::new();
@@ -45,6 +45,6 @@ pub fn tests() -> BTreeSet<String> {
 }
 
 /// The texts between backticks.
-pub fn named(text: &str) -> Vec<&str> {
+pub(crate) fn named(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }

@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 use crate::session::{Folder, repository, run, skein};
 
 /// A copy of the runnable examples of a format.
-pub fn copy(format: &str) -> Folder {
+pub(crate) fn copy(format: &str) -> Folder {
     copy_of(&format!("{format}/run"))
 }
 
 /// A copy of an example that is a project.
-pub fn copy_of(example: &str) -> Folder {
+pub(crate) fn copy_of(example: &str) -> Folder {
     let folder = Folder::new();
     // The example has its own marker.
     fs::remove_dir_all(folder.0.join(".git")).unwrap();
@@ -33,7 +33,7 @@ fn copy_below(from: &Path, to: &Path) {
     }
 }
 
-pub fn git(folder: &Folder, arguments: &[&str]) -> String {
+pub(crate) fn git(folder: &Folder, arguments: &[&str]) -> String {
     let mut command = Command::new("git");
     command.current_dir(&folder.0).args(["-c", "user.name=Ada", "-c", "user.email=ada@example.org"]);
     let done = run(command.args(arguments));

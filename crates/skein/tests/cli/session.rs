@@ -13,29 +13,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use skein_testkit::TemporaryProject as Folder;
+pub(crate) use skein_testkit::TemporaryProject as Folder;
 
 /// Longer than any command may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// The result of a command.
-pub struct Done {
+pub(crate) struct Done {
     pub out: String,
     pub err: String,
     pub code: i32,
 }
 
-pub fn repository() -> &'static Path {
+pub(crate) fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate is in crates/")
 }
 
 /// The folder in which the program lists its state folders, instead of the home of the user who runs the tests.
-pub fn state_home() -> PathBuf {
+pub(crate) fn state_home() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("state-home")
 }
 
 /// The program, in a folder, without the caller's settings.
-pub fn skein(folder: &Path) -> Command {
+pub(crate) fn skein(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_skein"));
     command.current_dir(folder).stdin(Stdio::null());
     command.env("XDG_STATE_HOME", state_home());
@@ -44,12 +44,12 @@ pub fn skein(folder: &Path) -> Command {
 }
 
 /// A copy of the command.
-pub fn as_it_is(command: &Command) -> Command {
+pub(crate) fn as_it_is(command: &Command) -> Command {
     wrapped(Command::new(command.get_program()), command)
 }
 
 /// The command in a system that permits no namespaces, by a user without the capability to do without them.
-pub fn without_name_spaces(command: &Command) -> Command {
+pub(crate) fn without_name_spaces(command: &Command) -> Command {
     let mut outer = Command::new("unshare");
     outer.args(["--user", "--map-root-user", "sh", "-c"]);
     let rights = "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin";
@@ -58,7 +58,7 @@ pub fn without_name_spaces(command: &Command) -> Command {
     wrapped(outer, command)
 }
 
-pub fn wrapped(mut outer: Command, command: &Command) -> Command {
+pub(crate) fn wrapped(mut outer: Command, command: &Command) -> Command {
     outer.args(command.get_args()).stdin(Stdio::null());
     if let Some(folder) = command.get_current_dir() {
         outer.current_dir(folder);
@@ -73,7 +73,7 @@ pub fn wrapped(mut outer: Command, command: &Command) -> Command {
 }
 
 /// Runs a command to its end, or stops it.
-pub fn run(command: &mut Command) -> Done {
+pub(crate) fn run(command: &mut Command) -> Done {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let (out, err) = (drain(child.stdout.take()), drain(child.stderr.take()));
     let begun = Instant::now();
@@ -100,7 +100,7 @@ fn drain(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String>
 }
 
 /// A folder for programs that the engine runs for itself: no folder above it is writable by everyone.
-pub fn folder_for_programs() -> Folder {
+pub(crate) fn folder_for_programs() -> Folder {
     let open = |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o002 != 0);
     let built = Path::new(env!("CARGO_TARGET_TMPDIR"));
     if !built.ancestors().any(open) {
@@ -112,23 +112,23 @@ pub fn folder_for_programs() -> Folder {
 }
 
 /// The typed commands and their output.
-pub struct Session {
+pub(crate) struct Session {
     folder: PathBuf,
     text: String,
 }
 
 impl Session {
-    pub fn within(folder: &Path) -> Session {
+    pub(crate) fn within(folder: &Path) -> Session {
         Session { folder: folder.to_owned(), text: String::new() }
     }
 
     /// A session at the root of this repository, where the examples are.
-    pub fn here() -> Session {
+    pub(crate) fn here() -> Session {
         Session::within(repository())
     }
 
     /// Runs one command, as it would be typed. Words are separated by blanks, and `_` in a quoted word is a blank.
-    pub fn skein(&mut self, line: &str, code: i32) -> &mut Session {
+    pub(crate) fn skein(&mut self, line: &str, code: i32) -> &mut Session {
         let words = line.split_whitespace().map(|word| match word.strip_prefix('\'') {
             Some(word) => word.trim_end_matches('\'').replace('_', " "),
             None => word.to_owned(),
@@ -151,12 +151,12 @@ impl Session {
     }
 
     /// Compares the session with the file of that name.
-    pub fn is(&self, name: &str) {
+    pub(crate) fn is(&self, name: &str) {
         compare(name, &self.text);
     }
 }
 
 /// Compares a text with the snapshot of a name.
-pub fn compare(name: &str, text: &str) {
+pub(crate) fn compare(name: &str, text: &str) {
     skein_testkit::assert_snapshot!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/snapshots"), name, text);
 }

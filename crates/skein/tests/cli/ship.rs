@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{kept::Project, session::repository};
 
 /// A runnable copy of the example.
-pub fn example() -> Project {
+pub(crate) fn example() -> Project {
     let project = Project::new();
     copy(&repository().join("examples/swdl/ship"), &project.folder.0);
     project
@@ -28,7 +28,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Runs it until it waits.
-pub fn begin(project: &Project, feature: &str, code: i32) -> Value {
+pub(crate) fn begin(project: &Project, feature: &str, code: i32) -> Value {
     let mut command = project.command("run ship.yaml --no-wait --format json --param");
     let done = crate::session::run(command.arg(format!("feature={feature}")));
     assert_eq!(done.code, code, "{}{}", done.out, done.err);
@@ -36,13 +36,13 @@ pub fn begin(project: &Project, feature: &str, code: i32) -> Value {
 }
 
 /// The status of each stage, by id.
-pub fn went(run: &Value) -> Value {
+pub(crate) fn went(run: &Value) -> Value {
     let steps = run["steps"].as_array().expect("it has steps").iter();
     steps.map(|step| (step["id"].as_str().unwrap().to_owned(), step["native_status"].clone())).collect()
 }
 
 /// The messages on the channel: event, target and text.
-pub fn told(project: &Project) -> Vec<(String, Value, String)> {
+pub(crate) fn told(project: &Project) -> Vec<(String, Value, String)> {
     let lines = project.read("told.jsonl");
     let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line is JSON"));
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

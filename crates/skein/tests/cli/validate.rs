@@ -2,7 +2,7 @@
 
 use crate::session::{Folder, Session};
 
-pub const GOOD: &str = "name: good\nversion: \"1\"\ntimeout: 5m\nsteps:\n  only:\n    worker: CUSTOM\n    instructions: 'true'\n    capabilities: [READ]\n    timeout: 1m\n";
+pub(crate) const GOOD: &str = "name: good\nversion: \"1\"\ntimeout: 5m\nsteps:\n  only:\n    worker: CUSTOM\n    instructions: 'true'\n    capabilities: [READ]\n    timeout: 1m\n";
 const UNWISE: &str = "name: unwise\nversion: \"1\"\ntimeout: 5m\nsteps:\n  only:\n    worker: CUSTOM\n    instructions: 'true'\n    capabilities: [READ]\n    max_iterations: 4\n";
 const WRONG: &str = "name: wrong\nversion: \"1\"\ntimeout: 5m\nsteps:\n  first:\n    worker: CUSTOM\n    instructions: 'true'\n    capabilities: [REED]\n  second:\n    worker: CUSTOM\n    instructions: 'true'\n    capabilities: [READ]\n    depends_on: [frist]\n";
 

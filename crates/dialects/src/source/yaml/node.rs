@@ -90,13 +90,13 @@ pub(super) struct IndexRun {
 
 impl IndexRun {
     /// The run from an index to the end.
-    pub fn from_start<T>(start: usize, all: &[T]) -> IndexRun {
+    pub(crate) fn from_start<T>(start: usize, all: &[T]) -> IndexRun {
         let number = |at: usize| u32::try_from(at).expect("sources are limited");
         IndexRun { start: number(start), len: number(all.len() - start) }
     }
 
     /// The same run, shifted.
-    pub fn shift_by(self, by: u32) -> IndexRun {
+    pub(crate) fn shift_by(self, by: u32) -> IndexRun {
         IndexRun { start: self.start + by, ..self }
     }
 
@@ -111,7 +111,7 @@ impl IndexRun {
 pub(super) struct KeyLengths(u32);
 
 impl KeyLengths {
-    pub fn from_entries(entries: &[YamlEntry], texts: &[Box<str>]) -> KeyLengths {
+    pub(crate) fn from_entries(entries: &[YamlEntry], texts: &[Box<str>]) -> KeyLengths {
         let bits = entries.iter().map(|entry| {
             KeyLengths::length_bit(match entry.key {
                 YamlText::Verbatim(span) => (span.end - span.start) as usize,

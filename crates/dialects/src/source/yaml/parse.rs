@@ -86,7 +86,11 @@ pub(super) struct YamlTreeBuilder<'s> {
 }
 
 impl<'s> YamlTreeBuilder<'s> {
-    pub fn new(source: &'s Arc<SourceFile>, window: ExprSpan, sink: &'s mut DiagnosticSink) -> YamlTreeBuilder<'s> {
+    pub(crate) fn new(
+        source: &'s Arc<SourceFile>,
+        window: ExprSpan,
+        sink: &'s mut DiagnosticSink,
+    ) -> YamlTreeBuilder<'s> {
         YamlTreeBuilder {
             source,
             window,
@@ -113,7 +117,7 @@ impl<'s> YamlTreeBuilder<'s> {
     }
 
     /// Creates a builder that reports nothing: its caller parses again with the other parser to get diagnostics.
-    pub fn new_silent(
+    pub(crate) fn new_silent(
         source: &'s Arc<SourceFile>,
         window: ExprSpan,
         sink: &'s mut DiagnosticSink,
@@ -122,15 +126,15 @@ impl<'s> YamlTreeBuilder<'s> {
     }
 
     /// True if there are no errors and no diagnostics so far.
-    pub fn is_clean(&self) -> bool {
+    pub(crate) fn is_clean(&self) -> bool {
         !self.broken && self.sink.is_empty()
     }
 
-    pub fn into_tree(self) -> Option<YamlTree> {
+    pub(crate) fn into_tree(self) -> Option<YamlTree> {
         self.root.map(|root| YamlTree { root, ..self.tree })
     }
 
-    pub fn parse_events(&mut self) {
+    pub(crate) fn parse_events(&mut self) {
         let source = self.source.clone();
         let options = granit_parser::options! {
             emit_comments: false,
@@ -258,7 +262,7 @@ impl<'s> YamlTreeBuilder<'s> {
         YamlText::Own(u32::try_from(self.tree.texts.len() - 1).expect("sources are limited"))
     }
 
-    pub fn add_scalar(&mut self, text: YamlText, plain: bool, anchor: usize, span: ExprSpan) {
+    pub(crate) fn add_scalar(&mut self, text: YamlText, plain: bool, anchor: usize, span: ExprSpan) {
         if self.wants_key() {
             return self.add_key(text, plain, span);
         }
@@ -318,7 +322,7 @@ impl<'s> YamlTreeBuilder<'s> {
         }
     }
 
-    pub fn begin_collection(&mut self, sort: CollectionKind, anchor: usize, span: ExprSpan) {
+    pub(crate) fn begin_collection(&mut self, sort: CollectionKind, anchor: usize, span: ExprSpan) {
         if self.wants_key() {
             let message = "a key must be text, and this is a list or a mapping";
             return self.fail(Code::KeyNotText, span, message);
@@ -335,7 +339,7 @@ impl<'s> YamlTreeBuilder<'s> {
         self.open.push(OpenCollection { number, anchor, sort, start, key: None, keys: HashMap::new(), size: 1 });
     }
 
-    pub fn end_collection(&mut self, span: ExprSpan) {
+    pub(crate) fn end_collection(&mut self, span: ExprSpan) {
         let Some(open) = self.open.pop() else { return };
         let tree = &mut self.tree;
         let data = match open.sort {

@@ -36,7 +36,7 @@ pub(super) struct SwdlExpressions<'a, 'l> {
 const REPO_STRUCTURE: &str = "repo_structure";
 
 impl<'a, 'l> SwdlExpressions<'a, 'l> {
-    pub fn new(
+    pub(crate) fn new(
         lowering: &'a mut LoweringContext<'l>,
         variables: impl Iterator<Item = &'a str>,
         modules: impl Iterator<Item = &'a str>,
@@ -46,22 +46,22 @@ impl<'a, 'l> SwdlExpressions<'a, 'l> {
     }
 
     /// Lowers a text that may contain expressions.
-    pub fn lower_text(&mut self, node: YamlNode<'_>, scope: SwdlExprScope) -> Option<Expr> {
+    pub(crate) fn lower_text(&mut self, node: YamlNode<'_>, scope: SwdlExprScope) -> Option<Expr> {
         let read = swdl::parse_template(node.raw_text().unwrap_or_default(), scope);
         self.check_expression(node, read)
     }
 
     /// Lowers a value whose texts may contain expressions.
-    pub fn lower_value(&mut self, node: YamlNode<'_>, scope: SwdlExprScope) -> Option<Expr> {
+    pub(crate) fn lower_value(&mut self, node: YamlNode<'_>, scope: SwdlExprScope) -> Option<Expr> {
         self.check_expression(node, swdl::parse_value(&node.to_json(), scope))
     }
 
-    pub fn lower_condition(&mut self, node: YamlNode<'_>) -> Option<Expr> {
+    pub(crate) fn lower_condition(&mut self, node: YamlNode<'_>) -> Option<Expr> {
         self.check_expression(node, swdl::parse_condition(node.raw_text().unwrap_or_default(), SwdlExprScope::Stage))
     }
 
     /// Lowers the value of a variable, which is evaluated before any stage runs.
-    pub fn lower_variable(&mut self, node: YamlNode<'_>) -> Option<Expr> {
+    pub(crate) fn lower_variable(&mut self, node: YamlNode<'_>) -> Option<Expr> {
         let read = swdl::parse_template(node.raw_text().unwrap_or_default(), SwdlExprScope::Stage);
         let expr = self.lowering.accept_expression(node, read)?;
         for read in expr.reads() {
@@ -75,7 +75,7 @@ impl<'a, 'l> SwdlExpressions<'a, 'l> {
     }
 
     /// Lowers a part of a text that begins at `start`. If that is unknown, diagnostics point at `whole`.
-    pub fn lower_part(
+    pub(crate) fn lower_part(
         &mut self,
         node: YamlNode<'_>,
         text: &str,

@@ -43,7 +43,7 @@ pub(super) struct SwdlStageLowering<'e, 'a, 'l> {
 }
 
 impl<'a> SwdlStageLowering<'_, 'a, '_> {
-    pub fn lower_stages(&mut self, stages: UnloweredSteps<SwdlStage<'a>>) -> Vec<Arc<Step>> {
+    pub(crate) fn lower_stages(&mut self, stages: UnloweredSteps<SwdlStage<'a>>) -> Vec<Arc<Step>> {
         let roles: BTreeSet<String> =
             self.expressions.lowering.project.catalog_names(CatalogKind::Role).into_iter().collect();
         self.warn_gate_conditions(&stages);
@@ -278,7 +278,7 @@ pub(super) struct OnFailureChoice<'a> {
 }
 
 impl<'a> OnFailureChoice<'a> {
-    pub fn from_policies(stage: &StagePolicy<'a>, source: &SwdlWorkflow<'a>) -> OnFailureChoice<'a> {
+    pub(crate) fn from_policies(stage: &StagePolicy<'a>, source: &SwdlWorkflow<'a>) -> OnFailureChoice<'a> {
         let (found, own) = match (stage.on_failure, source.policy.on_stage_failure) {
             (Some(own), _) => (Some(own), true),
             (None, global) => (global, false),
@@ -288,7 +288,7 @@ impl<'a> OnFailureChoice<'a> {
     }
 
     /// Returns the effects of a stage with an agent. A stage that its condition skips counts as done.
-    pub fn to_effects(self) -> OutcomeEffects {
+    pub(crate) fn to_effects(self) -> OutcomeEffects {
         let failed = match self.word {
             SwdlOnFailure::Halt => OutcomeEffect::ABORT,
             SwdlOnFailure::Rollback => OutcomeEffect::UNDO,
@@ -301,7 +301,7 @@ impl<'a> OnFailureChoice<'a> {
     }
 
     /// Returns the effects of a gate: only an approval satisfies it, and without one the run does not succeed.
-    pub fn to_gate_effects(self) -> OutcomeEffects {
+    pub(crate) fn to_gate_effects(self) -> OutcomeEffects {
         let failed = match self.word {
             SwdlOnFailure::Halt => OutcomeEffect::ABORT,
             SwdlOnFailure::Rollback => OutcomeEffect::UNDO,
@@ -345,7 +345,7 @@ fn first_defined<'a, T>(sources: &[&RetryDef<'a>], of: impl Fn(&RetryDef<'a>) ->
 
 impl<'a> SwdlStageLowering<'_, 'a, '_> {
     /// Lowers a task to a step with an agent.
-    pub fn lower_agent_task(&mut self, id: &StepId, asked: &SwdlAgentTask<'a>, scope: SwdlExprScope) -> Step {
+    pub(crate) fn lower_agent_task(&mut self, id: &StepId, asked: &SwdlAgentTask<'a>, scope: SwdlExprScope) -> Step {
         let kind = StepKindSpec::Work(Box::new(self.lower_work(asked, scope)));
         let mut step = Step::new(id.clone(), kind);
         step.inputs = self.lower_inputs(&asked.inputs, scope);
@@ -354,7 +354,7 @@ impl<'a> SwdlStageLowering<'_, 'a, '_> {
         step
     }
 
-    pub fn lower_inputs(&mut self, inputs: &[SwdlInput<'a>], scope: SwdlExprScope) -> Vec<InputBinding> {
+    pub(crate) fn lower_inputs(&mut self, inputs: &[SwdlInput<'a>], scope: SwdlExprScope) -> Vec<InputBinding> {
         let mut bindings = Vec::new();
         for input in inputs {
             let value = input.source.and_then(|given| self.expressions.lower_value(given.node, scope));

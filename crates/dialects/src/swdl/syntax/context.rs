@@ -32,7 +32,7 @@ pub(super) const STAGE_CONTEXT_FIELDS: &[&str] = &["modules", "memory"];
 
 impl<'a> StageContext<'a> {
     /// Reads a block by one of the two tables.
-    pub fn read(given: FieldValue<'a>, table: FieldNames, sink: &mut DiagnosticSink) -> StageContext<'a> {
+    pub(crate) fn read(given: FieldValue<'a>, table: FieldNames, sink: &mut DiagnosticSink) -> StageContext<'a> {
         let Some(fields) = FieldReader::from_node(given.node, "`context`", table, sink) else {
             return StageContext::default();
         };

@@ -67,7 +67,7 @@ fn read_declaration<'a>(
 
 impl<'a> SwdlDeclaration<'a> {
     /// Reads parameters. None if the declarations are unknown.
-    pub fn read_parameters(
+    pub(crate) fn read_parameters(
         given: Option<FieldValue<'a>>,
         sink: &mut DiagnosticSink,
     ) -> Option<Vec<SwdlDeclaration<'a>>> {
@@ -76,7 +76,10 @@ impl<'a> SwdlDeclaration<'a> {
         Some(entries.filter_map(|field| SwdlDeclaration::read(field, "a parameter", required, sink)).collect())
     }
 
-    pub fn read_outputs(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> Option<Vec<SwdlDeclaration<'a>>> {
+    pub(crate) fn read_outputs(
+        given: Option<FieldValue<'a>>,
+        sink: &mut DiagnosticSink,
+    ) -> Option<Vec<SwdlDeclaration<'a>>> {
         let entries = read_entries(given, "outputs", sink)?.into_iter();
         let required = defaults::OUTPUT_REQUIRED;
         Some(entries.filter_map(|field| SwdlDeclaration::read(field, "an output", required, sink)).collect())
@@ -120,7 +123,7 @@ fn check_default(ty: ContractType, given: FieldValue<'_>, sink: &mut DiagnosticS
 const INPUT_FIELDS: &[&str] = &["type", "source", "required", "description"];
 
 impl<'a> SwdlInput<'a> {
-    pub fn read_all(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> Vec<SwdlInput<'a>> {
+    pub(crate) fn read_all(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> Vec<SwdlInput<'a>> {
         let entries = read_entries(given, "inputs", sink).unwrap_or_default().into_iter();
         entries.filter_map(|field| SwdlInput::read(field, sink)).collect()
     }
@@ -171,7 +174,7 @@ pub(in crate::swdl) struct ContractType {
 
 impl ContractType {
     /// Reads a type. Reports an invalid one.
-    pub fn read(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<ContractType> {
+    pub(crate) fn read(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<ContractType> {
         let text = given.read_non_empty_text(sink)?.value;
         let (base, arrays) = split_arrays(text);
         let found = BASES.iter().find(|(name, _)| *name == base).filter(|_| arrays <= DEPTH);
@@ -202,19 +205,19 @@ impl ContractType {
     }
 
     /// True if a text is a type.
-    pub fn is_type(text: &str) -> bool {
+    pub(crate) fn is_type(text: &str) -> bool {
         let (base, arrays) = split_arrays(text);
         arrays <= DEPTH && BASES.iter().any(|(name, _)| *name == base)
     }
 
     /// Returns the type in the notation of the source.
-    pub fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         let base = BASES.iter().find(|(_, base)| *base == self.base).map_or("", |(name, _)| name);
         format!("{}{base}{}", "array<".repeat(self.arrays), ">".repeat(self.arrays))
     }
 
     /// Returns the schema of its values.
-    pub fn to_schema(self) -> Value {
+    pub(crate) fn to_schema(self) -> Value {
         let base = match self.base {
             BaseType::Plain(name) => json!({"type": name}),
             BaseType::ArtifactRef => {
@@ -227,7 +230,7 @@ impl ContractType {
     }
 
     /// Returns the schema of its values or null.
-    pub fn to_nullable_schema(self) -> Value {
+    pub(crate) fn to_nullable_schema(self) -> Value {
         let mut schema = self.to_schema();
         if let Some(of) = schema.get_mut("type") {
             *of = json!([of.take(), "null"]);

@@ -21,7 +21,7 @@ pub(in crate::swdl) struct StagePolicy<'a> {
 
 impl StagePolicy<'_> {
     /// True if it sets nothing.
-    pub fn is_usual(&self) -> bool {
+    pub(crate) fn is_usual(&self) -> bool {
         self.retry.is_none() && self.on_failure.is_none() && self.timeout.is_none()
     }
 }
@@ -47,7 +47,7 @@ const STAGE_POLICY_FIELDS: &[&str] = &["timeout", "retry", "on_failure"];
 const ITEM_POLICY_FIELDS: &[&str] = &["timeout", "retry"];
 
 impl<'a> StagePolicy<'a> {
-    pub fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> StagePolicy<'a> {
+    pub(crate) fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> StagePolicy<'a> {
         let Some(mut fields) = FieldReader::from_node(given.node, "an error policy", STAGE_POLICY_FIELDS, sink) else {
             return StagePolicy::default();
         };
@@ -60,7 +60,7 @@ impl<'a> StagePolicy<'a> {
     }
 
     /// Reads the policy of an item of a fan-out. It has no `on_failure`: the failure of an item is that of the stage.
-    pub fn read_item(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> StagePolicy<'a> {
+    pub(crate) fn read_item(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> StagePolicy<'a> {
         let Some(mut fields) =
             FieldReader::from_node(given.node, "the error policy of an item", ITEM_POLICY_FIELDS, sink)
         else {
@@ -84,7 +84,7 @@ impl<'a> StagePolicy<'a> {
 const WORKFLOW_POLICY_FIELDS: &[&str] = &["default_retry", "on_stage_failure"];
 
 impl<'a> WorkflowPolicy<'a> {
-    pub fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> WorkflowPolicy<'a> {
+    pub(crate) fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> WorkflowPolicy<'a> {
         let Some(fields) = FieldReader::from_node(given.node, "the error policy", WORKFLOW_POLICY_FIELDS, sink) else {
             return WorkflowPolicy::default();
         };

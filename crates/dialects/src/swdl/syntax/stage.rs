@@ -124,7 +124,7 @@ fn block_table(ty: Option<StageType>) -> FieldTable {
 }
 
 impl<'a> SwdlStage<'a> {
-    pub fn read(item: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<SwdlStage<'a>> {
+    pub(crate) fn read(item: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<SwdlStage<'a>> {
         let node = item.node;
         let mut fields = FieldReader::from_node(node, "a stage", STAGE_FIELDS, sink)?;
         let id = read_id(fields.required("id", sink), sink).and_then(|id| StepId::new(id).ok());
@@ -278,7 +278,7 @@ fn read_fan_out<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> SwdlSta
 
 impl<'a> SwdlStage<'a> {
     /// Returns the task of its agent, or that of each item.
-    pub fn agent_task(&self) -> Option<&SwdlAgentTask<'a>> {
+    pub(crate) fn agent_task(&self) -> Option<&SwdlAgentTask<'a>> {
         match &self.does {
             SwdlStageKind::Agent(asked) => Some(asked),
             SwdlStageKind::FanOut { template, .. } => template.as_ref().map(|(_, asked)| &**asked),

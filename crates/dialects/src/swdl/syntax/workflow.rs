@@ -63,7 +63,7 @@ const WORKFLOW_FIELDS: FieldTable =
         .with_explanations(explain_workflow_id);
 
 impl<'a> SwdlWorkflow<'a> {
-    pub fn read(root: YamlNode<'a>, sink: &mut DiagnosticSink) -> Option<SwdlWorkflow<'a>> {
+    pub(crate) fn read(root: YamlNode<'a>, sink: &mut DiagnosticSink) -> Option<SwdlWorkflow<'a>> {
         let mut fields = FieldReader::from_node(root, "a workflow", WORKFLOW_FIELDS, sink)?;
         let about = match root.get(WORKFLOW_ID) {
             Some(_) => fields.optional("workflow"),
@@ -222,7 +222,7 @@ const HOOKS_FIELDS: &[&str] = &["on_start", "on_complete", "on_failure"];
 const HOOK_FIELDS: &[&str] = &["notify", "run"];
 
 impl<'a> HookDef<'a> {
-    pub fn read_all(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<HookDef<'a>> {
+    pub(crate) fn read_all(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<HookDef<'a>> {
         let Some(fields) = FieldReader::from_node(given.node, "`hooks`", HOOKS_FIELDS, sink) else {
             return Vec::new();
         };

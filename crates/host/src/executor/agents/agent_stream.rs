@@ -77,7 +77,7 @@ struct AgentStreamState {
 }
 
 impl AgentStream {
-    pub fn new(on: AgentStreamConfig) -> AgentStream {
+    pub(crate) fn new(on: AgentStreamConfig) -> AgentStream {
         let state = AgentStreamState { on, turns: 0, until: None, halt: None, kept: 0, commands: BTreeMap::new() };
         AgentStream(Arc::new(Mutex::new(state)))
     }
@@ -102,11 +102,11 @@ impl AgentStream {
     }
 
     /// Returns the reason why Skein stopped the agent, if it did.
-    pub fn halt_reason(&self) -> Option<AgentHalt> {
+    pub(crate) fn halt_reason(&self) -> Option<AgentHalt> {
         self.lock_state().halt.clone()
     }
 
-    pub fn cost(&self) -> Cost {
+    pub(crate) fn cost(&self) -> Cost {
         self.lock_state().on.meter.cost()
     }
 
@@ -120,7 +120,7 @@ impl AgentStream {
     }
 
     /// Closes the attempt. `goes_on`: another attempt continues the session. `lost`: the session does not exist.
-    pub fn close(&self, goes_on: bool, lost: bool) {
+    pub(crate) fn close(&self, goes_on: bool, lost: bool) {
         let mut state = self.lock_state();
         state.record_cost();
         state.on.note.goes_on = goes_on;
@@ -167,7 +167,7 @@ impl AgentStreamState {
     fn handle_event(&mut self, event: AgentEvent, out: &mut Vec<u8>) {
         match event {
             AgentEvent::Session(id) => self.record_session(id),
-            AgentEvent::Message(text) => text.lines().for_each(|line| push_line(out, &truncate_text(line, SHOWN))),
+            AgentEvent::Message(text) => text.lines().for_each(|line| push_line(out, truncate_text(line, SHOWN))),
             AgentEvent::Tool { name, on } => {
                 let so_far = self.on.meter.describe_spending().map(|spent| format!("  ({spent} so far)"));
                 let on = truncate_text(on.trim(), TOOL).replace(['\n', '\r'], " ");
@@ -354,7 +354,12 @@ pub(crate) struct CostMeter {
 }
 
 impl CostMeter {
-    pub fn new(carried: Cost, base: TokenUsage, price: Option<ModelPrice>, left: Vec<RemainingBudget>) -> CostMeter {
+    pub(crate) fn new(
+        carried: Cost,
+        base: TokenUsage,
+        price: Option<ModelPrice>,
+        left: Vec<RemainingBudget>,
+    ) -> CostMeter {
         CostMeter { carried, base, price, left, run: TokenUsage::default(), total: None }
     }
 
@@ -369,7 +374,7 @@ impl CostMeter {
     }
 
     /// Returns the cost of this attempt.
-    pub fn cost(&self) -> Cost {
+    pub(crate) fn cost(&self) -> Cost {
         let micro_usd = self.run.micro_usd.or_else(|| self.price.map(|price| price.price_usage(self.run)));
         let mut cost = Cost { tokens: self.run.total_tokens(), micro_usd };
         cost.add(self.carried);
@@ -392,7 +397,7 @@ impl CostMeter {
     }
 
     /// Describes the cost so far in a few words. Returns `None` if nothing is known.
-    pub fn describe_spending(&self) -> Option<String> {
+    pub(crate) fn describe_spending(&self) -> Option<String> {
         let cost = self.cost();
         let usd = cost.micro_usd.map(|micro| format!(", ${}.{:04}", micro / 1_000_000, micro % 1_000_000 / 100));
         (!cost.is_zero()).then(|| format!("{} tokens{}", cost.tokens, usd.unwrap_or_default()))

@@ -28,7 +28,7 @@ const LOG: u64 = 256 * 1024;
 
 /// The results of one step that are handed to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StepHandoff {
+pub(crate) struct StepHandoff {
     pub from: StepId,
     pub format: HandoffFormat,
     /// The inputs that read only this step.
@@ -120,7 +120,7 @@ impl StepHandoff {
     }
 
     /// The path of the log that the worker may read, if it exists.
-    pub fn find_log(&self, files: &AttemptDir) -> Option<std::path::PathBuf> {
+    pub(crate) fn find_log(&self, files: &AttemptDir) -> Option<std::path::PathBuf> {
         let path = files.handed_path().join(self.log_name());
         (self.log.is_some() && path.is_file()).then_some(path)
     }

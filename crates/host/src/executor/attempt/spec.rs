@@ -144,18 +144,18 @@ impl AttemptHistory {
 
 /// The state of a run at one moment.
 #[derive(Debug)]
-pub struct RunStateSnapshot {
+pub(crate) struct RunStateSnapshot {
     pub plan: Plan,
     pub state: RunState,
     pub ledger: RunLedger,
 }
 
 impl RunStateSnapshot {
-    pub fn capture(running: ActiveRun<'_>) -> RunStateSnapshot {
+    pub(crate) fn capture(running: ActiveRun<'_>) -> RunStateSnapshot {
         RunStateSnapshot { plan: running.plan.clone(), state: running.state.clone(), ledger: running.ledger.clone() }
     }
 
-    pub fn story<'a>(&'a self, run: &'a RunDir) -> ContextInput<'a> {
+    pub(crate) fn story<'a>(&'a self, run: &'a RunDir) -> ContextInput<'a> {
         ContextInput { plan: &self.plan, state: &self.state, ledger: &self.ledger, run }
     }
 }
@@ -207,7 +207,7 @@ impl AttemptSpec {
     }
 
     /// The agent that does it, if an agent does.
-    pub fn agent(&self) -> Option<&AgentSettings> {
+    pub(crate) fn agent(&self) -> Option<&AgentSettings> {
         match &self.worker {
             WorkerSpec::Agent { .. } if self.agent_task.fallback.current_substitute().is_some() => {
                 self.agent_task.fallback.current_substitute()
@@ -225,7 +225,7 @@ impl AttemptSpec {
     }
 
     /// The worker's capabilities: the step's, or else the agent's. Empty means that it may read and edit.
-    pub fn capabilities(&self) -> &[WorkerCapability] {
+    pub(crate) fn capabilities(&self) -> &[WorkerCapability] {
         match &self.worker {
             WorkerSpec::Agent { capabilities, .. } | WorkerSpec::Script { capabilities, .. }
                 if !capabilities.is_empty() =>
@@ -265,7 +265,7 @@ impl AttemptSpec {
     }
 
     /// The tool that does it, if a tool does.
-    pub fn tool(&self) -> Option<&ToolSettings> {
+    pub(crate) fn tool(&self) -> Option<&ToolSettings> {
         self.settings.tools.get(&ToolSettings::settings_key(&self.worker)?)
     }
 }
@@ -312,7 +312,7 @@ pub fn default_agent_model<'a>(step: &'a Step, word: &str) -> Option<&'a str> {
 /// A step has no worker for a role that it is asked to play.
 #[derive(Debug, thiserror::Error)]
 #[error("`{step}` has no worker for its {}", role.as_str())]
-pub struct MissingWorker {
+pub(crate) struct MissingWorker {
     step: StepId,
     role: AttemptRole,
 }

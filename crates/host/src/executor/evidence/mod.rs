@@ -374,7 +374,7 @@ const IGNORED: [&str; 3] = ["context/**", ".roboppi-loop/**", ".git/**"];
 
 /// The convergence limits that guard a check.
 #[derive(Debug)]
-pub struct ConvergenceGuard {
+pub(crate) struct ConvergenceGuard {
     pub convergence: ConvergencePolicy,
     /// Ignored patterns, beside the state folder.
     ignored: Vec<String>,
@@ -398,7 +398,7 @@ impl ConvergenceGuard {
     }
 
     /// Turns a finding into `Incomplete` if the changed files violate the limits.
-    pub fn judge(&self, end: AttemptEnd, changed: &[String], state: Option<&Path>) -> AttemptEnd {
+    pub(crate) fn judge(&self, end: AttemptEnd, changed: &[String], state: Option<&Path>) -> AttemptEnd {
         let AttemptEnd::Checked { finding, reasons, fingerprints, output } = end else { return end };
         let (mut why, mut marks) = self.find_violations(changed, state);
         if marks.is_empty() {

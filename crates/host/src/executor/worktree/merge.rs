@@ -319,7 +319,7 @@ const TRIES: usize = 5;
 
 /// A step whose changes could not be merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MergeConflict {
+pub(crate) struct MergeConflict {
     /// An attempt of the visit that has the worktree.
     pub of: AttemptId,
     /// The step's path, for people.

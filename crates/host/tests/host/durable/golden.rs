@@ -14,11 +14,11 @@ use super::{
     stage::{id, replayed, rows},
 };
 
-pub fn golden() -> PathBuf {
+pub(crate) fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-pub fn folders(of: &Path) -> Vec<PathBuf> {
+pub(crate) fn folders(of: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(of).unwrap().map(|entry| entry.unwrap().path());
     let mut folders: Vec<_> = entries.filter(|path| path.is_dir()).collect();
     folders.sort();

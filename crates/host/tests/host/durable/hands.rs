@@ -17,7 +17,7 @@ use skein_host::executor_api::{ActiveRun, AttemptReporter, Executor, Publication
 use super::stage::LONG;
 
 /// The behaviour of an attempt.
-pub enum Does {
+pub(crate) enum Does {
     Ends(AttemptEnd),
     /// Nothing, until the test ends it or it is stopped.
     Waits,
@@ -27,7 +27,7 @@ pub enum Does {
 
 /// A call of the executor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
+pub(crate) enum Asked {
     Start { run: RunId, step: String, attempt: AttemptId },
     Stop { run: RunId, attempt: AttemptId },
     Forget { run: RunId },
@@ -36,7 +36,7 @@ pub enum Asked {
 type Script = Box<dyn Fn(&RunId, &str, AttemptId) -> Does + Send + Sync>;
 
 /// The test's side of the executor.
-pub struct Control {
+pub(crate) struct Control {
     shared: Arc<Shared>,
     asked: mpsc::Receiver<Asked>,
 }
@@ -54,7 +54,7 @@ struct Work {
     most: usize,
 }
 
-pub struct Scripted(Arc<Shared>);
+pub(crate) struct Scripted(Arc<Shared>);
 
 impl fmt::Debug for Scripted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,22 +62,24 @@ impl fmt::Debug for Scripted {
     }
 }
 
-pub fn scripted(script: impl Fn(&RunId, &str, AttemptId) -> Does + Send + Sync + 'static) -> (Scripted, Control) {
+pub(crate) fn scripted(
+    script: impl Fn(&RunId, &str, AttemptId) -> Does + Send + Sync + 'static,
+) -> (Scripted, Control) {
     let (tell, asked) = mpsc::channel();
     let shared = Arc::new(Shared { script: Box::new(script), work: Mutex::default(), tell: Mutex::new(Some(tell)) });
     (Scripted(Arc::clone(&shared)), Control { shared, asked })
 }
 
-pub fn good() -> AttemptEnd {
+pub(crate) fn good() -> AttemptEnd {
     AttemptEnd::Succeeded { output: Arc::new(json!({"n": 1})) }
 }
 
-pub fn bad() -> AttemptEnd {
+pub(crate) fn bad() -> AttemptEnd {
     AttemptEnd::Failed { class: ErrorClass::Transient, code: None, message: "no".into(), retry_at: None }
 }
 
 /// A script in which every attempt succeeds at once.
-pub fn all_good(_: &RunId, _: &str, _: AttemptId) -> Does {
+pub(crate) fn all_good(_: &RunId, _: &str, _: AttemptId) -> Does {
     Does::Ends(good())
 }
 
@@ -99,12 +101,12 @@ impl Shared {
 
 impl Control {
     /// Returns the next call.
-    pub fn next(&self) -> Asked {
+    pub(crate) fn next(&self) -> Asked {
         self.asked.recv_timeout(LONG).expect("something is asked of the hands")
     }
 
     /// Returns the next start, skipping other calls.
-    pub fn started(&self) -> (RunId, String, AttemptId) {
+    pub(crate) fn started(&self) -> (RunId, String, AttemptId) {
         loop {
             if let Asked::Start { run, step, attempt } = self.next() {
                 return (run, step, attempt);
@@ -113,22 +115,22 @@ impl Control {
     }
 
     /// Returns all calls that were not read yet.
-    pub fn rest(&self) -> Vec<Asked> {
+    pub(crate) fn rest(&self) -> Vec<Asked> {
         self.asked.try_iter().collect()
     }
 
-    pub fn end(&self, run: &RunId, attempt: AttemptId, end: AttemptEnd) {
+    pub(crate) fn end(&self, run: &RunId, attempt: AttemptId, end: AttemptEnd) {
         let finish = self.shared.work().now.remove(&(run.clone(), attempt)).expect("it is at work");
         tell(finish, end);
     }
 
     /// Returns the maximum number of concurrent attempts.
-    pub fn most(&self) -> usize {
+    pub(crate) fn most(&self) -> usize {
         self.shared.work().most
     }
 
     /// Waits until the executor has been dropped.
-    pub fn are_gone(&self) {
+    pub(crate) fn are_gone(&self) {
         loop {
             match self.asked.recv_timeout(LONG) {
                 Ok(_) => {}

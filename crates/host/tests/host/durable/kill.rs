@@ -72,7 +72,7 @@ fn host(dir: &Path, runs: &[&str], kill: &str) -> Command {
 }
 
 /// Runs one host process until all runs have ended. Returns `None` if it was killed.
-pub fn life(dir: &Path, runs: &[&str], kill: &str) -> Option<()> {
+pub(crate) fn life(dir: &Path, runs: &[&str], kill: &str) -> Option<()> {
     let output = host(dir, runs, kill).output().unwrap();
     if output.status.signal() == Some(9) {
         return None;

@@ -39,19 +39,19 @@ const NEVER: &str = "never";
 
 /// The folders that a host uses.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub(crate) struct Place {
     pub state: PathBuf,
     pub work: PathBuf,
 }
 
 impl Place {
-    pub fn of(dir: &Path) -> Place {
+    pub(crate) fn of(dir: &Path) -> Place {
         let place = Place { state: dir.join("state"), work: dir.join("work") };
         fs::create_dir_all(&place.work).unwrap();
         place
     }
 
-    pub fn settings(&self) -> RunSettings {
+    pub(crate) fn settings(&self) -> RunSettings {
         RunSettings {
             source: "reference".into(),
             project: self.work.clone(),
@@ -69,7 +69,7 @@ impl Place {
         [("BANK_TOKEN".to_owned(), SecretSource::File(token))].into()
     }
 
-    pub fn crew(&self) -> ProcessExecutor {
+    pub(crate) fn crew(&self) -> ProcessExecutor {
         let secrets = Secrets::load(&self.secrets()).unwrap();
         ProcessExecutor::new(&self.state, secrets, None).unwrap()
     }
@@ -84,14 +84,14 @@ enum Chore {
 
 /// The result of a host's life.
 #[derive(Debug, Default)]
-pub struct Lived {
+pub(crate) struct Lived {
     pub rows: usize,
     /// The answer to the cancel that was requested.
     pub cancel: Option<Result<(), Refusal>>,
 }
 
 /// Runs a host until all these runs have ended. Cancels after `cancel_after` rows, if it is given.
-pub fn live(
+pub(crate) fn live(
     place: &Place,
     store: &Arc<dyn Store>,
     hands: Box<dyn Executor>,
@@ -207,7 +207,7 @@ fn cancel() -> RunInput {
 }
 
 /// Waits until no process carries a mark of this state folder.
-pub fn nothing_is_left(place: &Place) {
+pub(crate) fn nothing_is_left(place: &Place) {
     let mark = skein_host::process::StateMark::from_directory(&place.state).unwrap();
     let wanted = format!("SKEIN_MARK={mark}/");
     let carries = |pid: &i32| {

@@ -26,11 +26,11 @@ use super::kit::{
 };
 
 /// The step that a tool does.
-pub const PAYS: &str = "pay-it";
+pub(crate) const PAYS: &str = "pay-it";
 /// The first command of every script.
 const SIGN: &str = "echo \"$SKEIN_MARK\" >> \"ledger-$SKEIN_RUN_ID\"\n";
 
-pub struct Reference {
+pub(crate) struct Reference {
     pub name: &'static str,
     pub plan: fn() -> Plan,
     pub ends: RunStatus,
@@ -220,7 +220,7 @@ fn hands_on() -> Plan {
 }
 
 /// A tool that mutates and is given a secret.
-pub fn pay() -> ToolSettings {
+pub(crate) fn pay() -> ToolSettings {
     let text = format!("{SIGN}test -n \"$BANK_TOKEN\" && echo '{{\"paid\": true}}'");
     ToolSettings {
         id: "pay".into(),
@@ -239,7 +239,7 @@ fn pays() -> Plan {
     plan(graph(vec![step, after(gate("g"), &[PAYS]), after(gives("b"), &["g"])]))
 }
 
-pub fn all() -> Vec<Reference> {
+pub(crate) fn all() -> Vec<Reference> {
     let (good, failed) = (RunStatus::Succeeded, RunStatus::Failed);
     let cancel = |name, plan: fn() -> Plan, ends| Reference { cancelled: true, ..of(name, plan, ends) };
     vec![
@@ -270,12 +270,12 @@ pub fn all() -> Vec<Reference> {
     ]
 }
 
-pub fn get(name: &str) -> Reference {
+pub(crate) fn get(name: &str) -> Reference {
     all().into_iter().find(|reference| reference.name == name).unwrap_or_else(|| panic!("{name}"))
 }
 
 /// Calls a function for each of them, several at a time, and adds up the results.
-pub fn with_each(what: impl Fn(&str) -> usize + Sync) -> usize {
+pub(crate) fn with_each(what: impl Fn(&str) -> usize + Sync) -> usize {
     let names: Vec<&str> = all().iter().map(|it| it.name).collect();
     let (next, total) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let failed = Mutex::new(Vec::new());

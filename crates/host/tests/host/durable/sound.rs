@@ -20,14 +20,14 @@ use super::{
 
 /// The outcome of a run.
 #[derive(Debug, PartialEq)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     pub status: RunStatus,
     outputs: Value,
     degraded: bool,
     steps: Vec<(String, StepStatus, Value)>,
 }
 
-pub fn outcome(store: &dyn Store, run: &RunId) -> Outcome {
+pub(crate) fn outcome(store: &dyn Store, run: &RunId) -> Outcome {
     let view = view(store, run);
     let steps = view.steps.into_iter().map(|step| (step.path, step.status, step.outputs));
     Outcome { status: view.status, outputs: view.outputs, degraded: view.degraded, steps: steps.collect() }
@@ -35,7 +35,7 @@ pub fn outcome(store: &dyn Store, run: &RunId) -> Outcome {
 
 /// Checks a run that has ended: every attempt was started once and ended once, and no worker did anything that was not
 /// recorded before, or anything twice.
-pub fn check(store: &dyn Store, place: &Place, run: &RunId) {
+pub(crate) fn check(store: &dyn Store, place: &Place, run: &RunId) {
     let row = store.find_run(run).unwrap().unwrap();
     assert!(row.head.closed && row.owner == RunOwner::Nobody, "{row:?}");
     assert_eq!((row.open.len(), &row.quarantined), (0, &None));
@@ -109,7 +109,7 @@ fn expected(store: &dyn Store, run: &RunId) -> Vec<(u64, String)> {
 }
 
 /// Returns the attempts that the workers themselves recorded.
-pub fn ledger(place: &Place, run: &RunId) -> Vec<AttemptId> {
+pub(crate) fn ledger(place: &Place, run: &RunId) -> Vec<AttemptId> {
     let text = fs::read_to_string(place.work.join(format!("ledger-{run}"))).unwrap_or_default();
     text.lines().map(|mark| mark.rsplit('/').next().unwrap().parse().unwrap()).collect()
 }

@@ -22,24 +22,24 @@ use skein_host::{
 use skein_testkit::store::MemoryStore;
 
 /// Long enough for any machine; a test that waits so long has failed.
-pub const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// Creates owners that share one store. An owner that is dropped is dead.
-pub type World = Box<dyn Fn() -> Arc<dyn Store>>;
+pub(crate) type World = Box<dyn Fn() -> Arc<dyn Store>>;
 
-pub fn sqlite() -> World {
+pub(crate) fn sqlite() -> World {
     let dir = tempfile::tempdir().unwrap();
     Box::new(move || Arc::new(SqliteStore::open(dir.path().join("state")).unwrap()))
 }
 
-pub fn memory() -> World {
+pub(crate) fn memory() -> World {
     let first = MemoryStore::new();
     Box::new(move || Arc::new(first.add_owner()))
 }
 
 /// A notification of the host.
 #[derive(Debug, Clone)]
-pub enum Note {
+pub(crate) enum Note {
     Row { run: RunId, batch: Arc<JournalBatch> },
     Closed(RunId),
     Lost(RunId),
@@ -48,12 +48,12 @@ pub enum Note {
     Broken(String),
 }
 
-pub struct Stage {
+pub(crate) struct Stage {
     pub host: Host,
     notes: mpsc::Receiver<Note>,
 }
 
-pub fn watcher() -> (HostWatcher, mpsc::Receiver<Note>) {
+pub(crate) fn watcher() -> (HostWatcher, mpsc::Receiver<Note>) {
     let (tell, notes) = mpsc::channel();
     let watcher = move |told: HostEvent<'_>| {
         let note = match told {
@@ -72,23 +72,23 @@ pub fn watcher() -> (HostWatcher, mpsc::Receiver<Note>) {
 }
 
 impl Stage {
-    pub fn new(store: Arc<dyn Store>, hands: impl Executor + 'static, workers: u32) -> Stage {
+    pub(crate) fn new(store: Arc<dyn Store>, hands: impl Executor + 'static, workers: u32) -> Stage {
         let (watcher, notes) = watcher();
         Stage { host: Host::new(store, Box::new(hands), WorkerCapacity { workers }, watcher), notes }
     }
 
-    pub fn begin(&self, runs: &[(&str, &Plan)]) {
+    pub(crate) fn begin(&self, runs: &[(&str, &Plan)]) {
         self.host
             .launch_runs(runs.iter().map(|(run, plan)| begin(run, plan, RunSettings::default())).collect())
             .unwrap();
     }
 
-    pub fn next(&self) -> Note {
+    pub(crate) fn next(&self) -> Note {
         self.notes.recv_timeout(LONG).expect("the host tells something")
     }
 
     /// Waits until the host reports the expected notification, and returns the result.
-    pub fn until<T>(&self, mut found: impl FnMut(Note) -> Option<T>) -> T {
+    pub(crate) fn until<T>(&self, mut found: impl FnMut(Note) -> Option<T>) -> T {
         loop {
             if let Some(found) = found(self.next()) {
                 return found;
@@ -97,7 +97,7 @@ impl Stage {
     }
 
     /// Waits until these runs have ended. No other run may end.
-    pub fn closed(&self, runs: &[&str]) {
+    pub(crate) fn closed(&self, runs: &[&str]) {
         let mut left: BTreeSet<&str> = runs.iter().copied().collect();
         while !left.is_empty() {
             match self.next() {
@@ -109,7 +109,7 @@ impl Stage {
     }
 
     /// Waits until a row of a run has such an event.
-    pub fn event(&self, run: &str, like: impl Fn(&Event) -> bool) {
+    pub(crate) fn event(&self, run: &str, like: impl Fn(&Event) -> bool) {
         self.until(|note| match note {
             Note::Row { run: of, batch } if of.as_str() == run => {
                 batch.records.iter().any(|record| like(&record.event)).then_some(())
@@ -119,16 +119,16 @@ impl Stage {
     }
 }
 
-pub fn begin(run: &str, plan: &Plan, settings: RunSettings) -> RunLaunch {
+pub(crate) fn begin(run: &str, plan: &Plan, settings: RunSettings) -> RunLaunch {
     let start = RunStart::new(id(run));
     RunLaunch::new(plan.clone(), start, settings)
 }
 
-pub fn id(run: &str) -> RunId {
+pub(crate) fn id(run: &str) -> RunId {
     RunId::new(run).unwrap()
 }
 
-pub fn rows(store: &dyn Store, run: &RunId) -> Vec<JournalBatch> {
+pub(crate) fn rows(store: &dyn Store, run: &RunId) -> Vec<JournalBatch> {
     let mut rows = Vec::new();
     let each = &mut |batch| {
         rows.push(batch);
@@ -138,13 +138,13 @@ pub fn rows(store: &dyn Store, run: &RunId) -> Vec<JournalBatch> {
     rows
 }
 
-pub fn events(store: &dyn Store, run: &str) -> Vec<Event> {
+pub(crate) fn events(store: &dyn Store, run: &str) -> Vec<Event> {
     let rows = rows(store, &id(run));
     rows.into_iter().flat_map(|batch| batch.records).map(|record| record.event).collect()
 }
 
 /// Returns the attempts that were started.
-pub fn starts(events: &[Event]) -> Vec<AttemptId> {
+pub(crate) fn starts(events: &[Event]) -> Vec<AttemptId> {
     let started = |event: &Event| match event {
         Event::AttemptStarted { attempt, .. } => Some(*attempt),
         _ => None,
@@ -152,18 +152,18 @@ pub fn starts(events: &[Event]) -> Vec<AttemptId> {
     events.iter().filter_map(started).collect()
 }
 
-pub fn status(store: &dyn Store, run: &str) -> RunStatus {
+pub(crate) fn status(store: &dyn Store, run: &str) -> RunStatus {
     store.find_run(&id(run)).unwrap().unwrap().head.status
 }
 
 /// Returns a run as its journal alone describes it.
-pub fn view(store: &dyn Store, run: &RunId) -> RunView {
+pub(crate) fn view(store: &dyn Store, run: &RunId) -> RunView {
     let row = store.find_run(run).unwrap().unwrap();
     let frozen = String::from_utf8(store.read_definition(row.definition).unwrap()).unwrap();
     replayed(&frozen, &rows(store, run))
 }
 
-pub fn replayed(frozen: &str, rows: &[JournalBatch]) -> RunView {
+pub(crate) fn replayed(frozen: &str, rows: &[JournalBatch]) -> RunView {
     let definition = PlanDefinition::from_frozen_json(frozen).definition.expect("a definition");
     let plan = Plan { parameters: Arc::default(), hash: definition.hash(), definition };
     let driver = Driver::replay(plan, rows).unwrap();

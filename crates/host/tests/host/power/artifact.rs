@@ -54,14 +54,14 @@ fn flow() -> Plan {
 }
 
 /// The process that loses power.
-pub fn play(root: &Path) {
+pub(crate) fn play(root: &Path) {
     let place = Place::of(root);
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&place.state).unwrap());
     live(&place, &store);
 }
 
 /// The same, after a process that was killed before it had synced the folders that it created.
-pub fn left_before(root: &Path) {
+pub(crate) fn left_before(root: &Path) {
     let place = Place::of(root);
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&place.state).unwrap());
     let run = RunDir::run_path(&place.state, &id(RUN));

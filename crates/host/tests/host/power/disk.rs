@@ -19,7 +19,7 @@ const SECTOR: usize = 512;
 
 /// The part of the unsynced data that is present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rest {
+pub(crate) enum Rest {
     Nothing,
     All,
     /// A random part.
@@ -60,7 +60,7 @@ struct Folder {
     since: Vec<(usize, Changes)>,
 }
 
-pub struct Disk {
+pub(crate) struct Disk {
     root: PathBuf,
     things: Vec<Thing>,
     /// The calls that an active sync will make durable, for each node.
@@ -69,13 +69,13 @@ pub struct Disk {
 
 impl Disk {
     /// Creates an empty, durable folder.
-    pub fn new(root: &Path) -> Disk {
+    pub(crate) fn new(root: &Path) -> Disk {
         let things = vec![Thing::Folder(Folder::default())];
         Disk { root: root.to_owned(), things, syncing: BTreeMap::new() }
     }
 
     /// Advances by one moment, and returns what was said in it.
-    pub fn follow<'a>(&mut self, moment: Moment, trace: &'a Trace) -> Option<&'a str> {
+    pub(crate) fn follow<'a>(&mut self, moment: Moment, trace: &'a Trace) -> Option<&'a str> {
         match moment {
             Moment::Begins(number) => match &trace.calls[&number] {
                 Call::Say(said) => return Some(said),
@@ -210,7 +210,7 @@ impl Disk {
     }
 
     /// Writes a possible content of the disk after a power loss at this moment.
-    pub fn save(&self, to: &Path, rest: Rest, dice: &mut Dice) {
+    pub(crate) fn save(&self, to: &Path, rest: Rest, dice: &mut Dice) {
         let _ = fs::remove_dir_all(to);
         self.save_at(0, to, rest, dice);
     }
@@ -229,7 +229,7 @@ impl Disk {
     }
 
     /// Checks that the simulated disk equals the real folder: no call was missed.
-    pub fn is_like(&self, real: &Path) {
+    pub(crate) fn is_like(&self, real: &Path) {
         let seen = tempfile::tempdir().unwrap();
         let copy = seen.path().join("copy");
         self.save(&copy, Rest::All, &mut Dice(1));

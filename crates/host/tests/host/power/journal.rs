@@ -44,7 +44,7 @@ fn blob(n: u64) -> Vec<u8> {
 }
 
 /// The process that loses power.
-pub fn play(root: &Path) {
+pub(crate) fn play(root: &Path) {
     let dir = state(root);
     let store = SqliteStore::open(&dir).unwrap();
     let mut one = begin(&store, "one");

@@ -13,8 +13,8 @@ mod disk;
 mod journal;
 mod trace;
 
-pub use artifact::{left_before as artifact_left_before, play as artifact};
-pub use journal::play as journal;
+pub(crate) use artifact::{left_before as artifact_left_before, play as artifact};
+pub(crate) use journal::play as journal;
 
 /// A folder in memory where possible, for data that is written and read many times.
 fn memory() -> tempfile::TempDir {

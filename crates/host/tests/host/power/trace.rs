@@ -20,7 +20,7 @@ const CALLS: &str = "trace=openat,openat2,open,creat,mkdir,mkdirat,mknod,mknodat
     sendfile,ftruncate,fallocate,fsync,fdatasync,syncfs,sync";
 
 #[derive(Debug, Clone)]
-pub enum Call {
+pub(crate) enum Call {
     /// Opened, and created if it did not exist.
     Open {
         path: PathBuf,
@@ -53,26 +53,26 @@ pub enum Call {
 
 /// A call, by its number, starts or has succeeded.
 #[derive(Debug, Clone, Copy)]
-pub enum Moment {
+pub(crate) enum Moment {
     Begins(usize),
     Ended(usize),
 }
 
 impl Moment {
-    pub fn number(self) -> usize {
+    pub(crate) fn number(self) -> usize {
         let (Moment::Begins(number) | Moment::Ended(number)) = self;
         number
     }
 }
 
-pub struct Trace {
+pub(crate) struct Trace {
     pub calls: BTreeMap<usize, Call>,
     pub moments: Vec<Moment>,
 }
 
 impl Trace {
     /// Runs a role in another process, and returns its changes to the files below a folder.
-    pub fn of(role: &str, dir: &Path, root: &Path) -> Trace {
+    pub(crate) fn of(role: &str, dir: &Path, root: &Path) -> Trace {
         let file = tempfile::NamedTempFile::new().unwrap();
         let to = file.path().to_str().unwrap();
         let strace = ["strace", "-f", "-qq", "-y", "-xx", "-s", "16777216", "-o", to, "-e", CALLS];

@@ -14,7 +14,7 @@ use super::{
     support::{Log, append, id, new_run},
 };
 
-pub fn entry(name: &str) -> AuditEntry {
+pub(crate) fn entry(name: &str) -> AuditEntry {
     AuditEntry {
         at: Timestamp(5),
         actor: AuditActor::from_user("ada"),
@@ -26,7 +26,7 @@ pub fn entry(name: &str) -> AuditEntry {
 }
 
 /// Returns the records from a number on, as they are stored.
-pub fn kept(store: &dyn Store, from: u64) -> Vec<StoredAuditRecord> {
+pub(crate) fn kept(store: &dyn Store, from: u64) -> Vec<StoredAuditRecord> {
     let mut all = Vec::new();
     store
         .read_audit(from, &mut |noted| {
@@ -38,7 +38,7 @@ pub fn kept(store: &dyn Store, from: u64) -> Vec<StoredAuditRecord> {
 }
 
 /// Returns the subjects of the records. The whole chain must be valid.
-pub fn told(store: &dyn Store) -> Vec<String> {
+pub(crate) fn told(store: &dyn Store) -> Vec<String> {
     let mut chain = AuditChain::default();
     let name = |noted: StoredAuditRecord| {
         assert_eq!(noted.seq, chain.count);
@@ -48,7 +48,7 @@ pub fn told(store: &dyn Store) -> Vec<String> {
     kept(store, 0).into_iter().map(name).collect()
 }
 
-pub fn records_come_with_their_row(world: &World) {
+pub(crate) fn records_come_with_their_row(world: &World) {
     let store = world();
     assert_eq!(told(&*store), [""; 0]);
     store.create_runs(&[NewRun { audit: vec![entry("start")], ..new_run("b") }]).unwrap();
@@ -65,7 +65,7 @@ pub fn records_come_with_their_row(world: &World) {
     assert_eq!(kept(&*store, u64::MAX), []);
 }
 
-pub fn nothing_is_told_of_what_was_not_written(world: &World) {
+pub(crate) fn nothing_is_told_of_what_was_not_written(world: &World) {
     let store = world();
     let log = Log::create(&*store, "a");
     let mut row = Log { seq: 7, ..log }.row(&["x"]);
@@ -78,7 +78,7 @@ pub fn nothing_is_told_of_what_was_not_written(world: &World) {
 }
 
 /// Enough to fill pages, from several owners at once.
-pub fn owners_share_one_chain(world: &World) {
+pub(crate) fn owners_share_one_chain(world: &World) {
     thread::scope(|scope| {
         for owner in 0..4 {
             let store = world();

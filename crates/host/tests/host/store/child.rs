@@ -24,18 +24,18 @@ const ROLE: &str = "SKEIN_TEST_ROLE";
 const DIR: &str = "SKEIN_TEST_DIR";
 
 /// Another process, which ends with its test.
-pub struct Child {
+pub(crate) struct Child {
     process: process::Child,
     lines: mpsc::Receiver<String>,
 }
 
 impl Child {
-    pub fn start(role: &str, dir: &Path) -> Child {
+    pub(crate) fn start(role: &str, dir: &Path) -> Child {
         Child::under(&[], role, dir)
     }
 
     /// Starts the child through a wrapper program, which gets it as its last arguments.
-    pub fn under(wrapper: &[&str], role: &str, dir: &Path) -> Child {
+    pub(crate) fn under(wrapper: &[&str], role: &str, dir: &Path) -> Child {
         let mut process = command(wrapper, role, dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -54,7 +54,7 @@ impl Child {
     }
 
     /// Returns the next line; `None` when it has ended.
-    pub fn hear(&self) -> Option<String> {
+    pub(crate) fn hear(&self) -> Option<String> {
         match self.lines.recv_timeout(LONG) {
             Ok(line) => Some(line),
             Err(mpsc::RecvTimeoutError::Disconnected) => None,
@@ -62,30 +62,30 @@ impl Child {
         }
     }
 
-    pub fn expect(&self, line: &str) {
+    pub(crate) fn expect(&self, line: &str) {
         assert_eq!(self.hear().as_deref(), Some(line));
     }
 
     /// Returns the number of lines that were not read yet, without waiting.
-    pub fn said(&self) -> usize {
+    pub(crate) fn said(&self) -> usize {
         self.lines.try_iter().count()
     }
 
-    pub fn say(&mut self, line: &str) {
+    pub(crate) fn say(&mut self, line: &str) {
         writeln!(self.process.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.pid().try_into().unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
     }
 
     /// Ends it with `kill -9`, and returns its remaining lines.
-    pub fn kill(mut self) -> Vec<String> {
+    pub(crate) fn kill(mut self) -> Vec<String> {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
         // The pipe ends with the process.
@@ -116,7 +116,7 @@ fn command(wrapper: &[&str], role: &str, dir: &Path) -> Command {
 }
 
 /// Plays a role after shell commands that set up mounts which nobody else sees.
-pub fn in_namespace(setup: &str, role: &str, dir: &Path) {
+pub(crate) fn in_namespace(setup: &str, role: &str, dir: &Path) {
     let script = format!("set -e; {setup}; exec \"$0\" \"$@\"");
     let root = rustix::process::geteuid().is_root();
     let unshare = if root { "--mount" } else { "--map-root-user" };
@@ -151,7 +151,7 @@ fn child() {
     say("played");
 }
 
-pub fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     // The test harness writes to the same stream, and does not always end its line.
     println!("\n@{line}");
 }

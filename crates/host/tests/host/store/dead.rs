@@ -50,7 +50,7 @@ fn dropped() -> DeadLetterSettlement {
     }
 }
 
-pub fn dead_letters_come_with_their_row(world: &World) {
+pub(crate) fn dead_letters_come_with_their_row(world: &World) {
     let store = world();
     let (mut first, mut second) = (Log::create(&*store, "a"), Log::create(&*store, "b"));
     assert_eq!(open(&*store), [""; 0]);
@@ -71,7 +71,7 @@ pub fn dead_letters_come_with_their_row(world: &World) {
     assert_eq!(open(&*store), ["b.2", "a.4", "a.1"]);
 }
 
-pub fn a_dead_letter_is_seen_to_once(world: &World) {
+pub(crate) fn a_dead_letter_is_seen_to_once(world: &World) {
     let store = world();
     dies(&*store, &mut Log::create(&*store, "a"), &[(1, "x"), (2, "y")], None);
     let letter = DeadLetterId { run: id("a"), number: 1 };
@@ -86,7 +86,7 @@ pub fn a_dead_letter_is_seen_to_once(world: &World) {
     }
 }
 
-pub fn dead_letters_are_left_to_a_retry_or_not(world: &World) {
+pub(crate) fn dead_letters_are_left_to_a_retry_or_not(world: &World) {
     let store = world();
     let mut log = Log::create(&*store, "a");
     dies(&*store, &mut log, &[(1, "x"), (2, "y")], None);
@@ -107,7 +107,7 @@ pub fn dead_letters_are_left_to_a_retry_or_not(world: &World) {
     assert_eq!(settled(&*world()), [None, None, Some(dropped())]);
 }
 
-pub fn a_run_sees_to_dead_letters_as_it_is_made(world: &World) {
+pub(crate) fn a_run_sees_to_dead_letters_as_it_is_made(world: &World) {
     let store = world();
     dies(&*store, &mut Log::create(&*store, "a"), &[(1, "x"), (2, "y")], None);
     let rerun = |run: &str, number| {

@@ -4,6 +4,6 @@ mod conformance;
 mod dead;
 mod failing;
 mod sqlite;
-pub mod support;
+pub(crate) mod support;
 
-pub use child::{Child, say};
+pub(crate) use child::{Child, say};

@@ -16,13 +16,13 @@ use skein_core::{
 use skein_host::store::{AppendError, ClaimError, JournalAppend, NewRun, RunClaim, RunHead, Store};
 
 /// Long enough for any machine; a test that waits so long has failed.
-pub const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-pub fn id(run: &str) -> RunId {
+pub(crate) fn id(run: &str) -> RunId {
     RunId::new(run).unwrap()
 }
 
-pub fn head(status: RunStatus, closed: bool) -> RunHead {
+pub(crate) fn head(status: RunStatus, closed: bool) -> RunHead {
     RunHead {
         workflow: "flow".into(),
         version: Some("1.0".into()),
@@ -37,7 +37,7 @@ pub fn head(status: RunStatus, closed: bool) -> RunHead {
     }
 }
 
-pub fn new_run(run: &str) -> NewRun {
+pub(crate) fn new_run(run: &str) -> NewRun {
     let frozen: Arc<[u8]> = b"a frozen definition"[..].into();
     NewRun {
         run: id(run),
@@ -53,25 +53,25 @@ pub fn new_run(run: &str) -> NewRun {
 }
 
 /// Claims one run.
-pub fn take(store: &dyn Store, run: &RunId) -> Result<RunClaim, ClaimError> {
+pub(crate) fn take(store: &dyn Store, run: &RunId) -> Result<RunClaim, ClaimError> {
     store.claim_runs(std::slice::from_ref(run))?.remove(0)
 }
 
 /// A run to which rows are appended.
 #[derive(Debug, Clone)]
-pub struct Log {
+pub(crate) struct Log {
     pub claim: RunClaim,
     pub seq: u64,
     pub chain: ContentHash,
 }
 
 impl Log {
-    pub fn create(store: &dyn Store, run: &str) -> Log {
+    pub(crate) fn create(store: &dyn Store, run: &str) -> Log {
         Log { claim: store.create_runs(&[new_run(run)]).unwrap().remove(0), seq: 0, chain: ContentHash::ZERO }
     }
 
     /// Claims a run and continues at the end of its journal.
-    pub fn claim(store: &dyn Store, run: &str) -> Log {
+    pub(crate) fn claim(store: &dyn Store, run: &str) -> Log {
         let claim = take(store, &id(run)).unwrap();
         let (mut seq, mut chain) = (0, ContentHash::ZERO);
         for batch in rows(store, run) {
@@ -82,7 +82,7 @@ impl Log {
     }
 
     /// Returns the next row, without counting it as written.
-    pub fn row(&self, texts: &[&str]) -> JournalAppend {
+    pub(crate) fn row(&self, texts: &[&str]) -> JournalAppend {
         let event = |text: &&str| Event::Quarantined { message: (*text).to_owned() };
         let records = texts.iter().map(|text| JournalRecord { at: Timestamp(5), event: event(text) }).collect();
         JournalAppend {
@@ -99,13 +99,13 @@ impl Log {
         }
     }
 
-    pub fn wrote(&mut self, batch: &JournalBatch) {
+    pub(crate) fn wrote(&mut self, batch: &JournalBatch) {
         self.seq = batch.seq + batch.records.len() as u64;
         self.chain = batch.chain;
     }
 
     /// Appends a row, and continues after it if it was written.
-    pub fn append(&mut self, store: &dyn Store, texts: &[&str]) -> Result<(), AppendError> {
+    pub(crate) fn append(&mut self, store: &dyn Store, texts: &[&str]) -> Result<(), AppendError> {
         let row = self.row(texts);
         let batch = Arc::clone(&row.batch);
         append(store, row)?;
@@ -115,13 +115,13 @@ impl Log {
 }
 
 /// Appends a row, and waits for the outcome.
-pub fn append(store: &dyn Store, append: JournalAppend) -> Result<(), AppendError> {
+pub(crate) fn append(store: &dyn Store, append: JournalAppend) -> Result<(), AppendError> {
     let (told, outcome) = mpsc::channel();
     store.append(append, Box::new(move |outcome| told.send(outcome).unwrap()));
     outcome.recv_timeout(LONG).expect("an append ends")
 }
 
-pub fn rows(store: &dyn Store, run: &str) -> Vec<JournalBatch> {
+pub(crate) fn rows(store: &dyn Store, run: &str) -> Vec<JournalBatch> {
     let mut rows = Vec::new();
     store
         .read_journal(&id(run), 0, &mut |batch| {
@@ -133,7 +133,7 @@ pub fn rows(store: &dyn Store, run: &str) -> Vec<JournalBatch> {
 }
 
 /// Returns the texts of a run's events.
-pub fn texts(store: &dyn Store, run: &str) -> Vec<String> {
+pub(crate) fn texts(store: &dyn Store, run: &str) -> Vec<String> {
     let text = |record: JournalRecord| match record.event {
         Event::Quarantined { message } => message,
         other => panic!("{other:?}"),

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 /// Returns every folder and file with its content, in order.
-pub fn of(root: &Path) -> String {
+pub(crate) fn of(root: &Path) -> String {
     let mut text = String::new();
     add(root, "", &mut text);
     text
@@ -27,7 +27,7 @@ fn add(folder: &Path, path: &str, text: &mut String) {
 }
 
 /// Compares with the stored snapshot.
-pub fn expect(name: &str, found: &str) {
+pub(crate) fn expect(name: &str, found: &str) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/host/workspace/expected");
     skein_testkit::assert_snapshot!(folder, name, found);
 }

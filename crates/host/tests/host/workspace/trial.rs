@@ -18,15 +18,15 @@ use skein_host::workspace::{
     find_step,
 };
 
-pub fn id(text: &str) -> StepId {
+pub(crate) fn id(text: &str) -> StepId {
     StepId::new(text).unwrap()
 }
 
-pub fn name(text: &str) -> ArtifactName {
+pub(crate) fn name(text: &str) -> ArtifactName {
     ArtifactName::new(text).unwrap()
 }
 
-pub fn agent(text: &str) -> Step {
+pub(crate) fn agent(text: &str) -> Step {
     let worker = WorkerSpec::Agent {
         name: None,
         program: Some("CODEX_CLI".into()),
@@ -43,13 +43,13 @@ pub fn agent(text: &str) -> Step {
     step
 }
 
-pub fn script(text: &str) -> Step {
+pub(crate) fn script(text: &str) -> Step {
     let worker = WorkerSpec::Script { text: "true".into(), capabilities: vec![WorkerCapability::Read] };
     Step { kind: StepKindSpec::Work(Box::new(WorkSpec::new(worker))), ..agent(text) }
 }
 
 /// Builder methods for a step.
-pub trait Says: Sized {
+pub(crate) trait Says: Sized {
     fn after(self, steps: &[&str]) -> Self;
     fn gives(self, name: &str, path: &str, kind: Option<&str>) -> Self;
     fn continues(self) -> Self;
@@ -97,7 +97,7 @@ impl Says for Step {
     }
 }
 
-pub fn workflow(title: &str, steps: Vec<Step>) -> Workflow {
+pub(crate) fn workflow(title: &str, steps: Vec<Step>) -> Workflow {
     let mut scope = StepScope::new(ScopeShape::Graph, steps);
     scope.timeout = Some(Millis::from_mins(30));
     scope.concurrency = Some(2);
@@ -130,7 +130,7 @@ fn step_word(status: StepStatus) -> &'static str {
 }
 
 /// A trial run. Each input takes a second, from the same second on.
-pub struct Trial {
+pub(crate) struct Trial {
     pub dir: tempfile::TempDir,
     plan: Plan,
     pub state: RunState,
@@ -144,11 +144,11 @@ pub struct Trial {
 }
 
 impl Trial {
-    pub fn new(steps: Vec<Step>) -> Trial {
+    pub(crate) fn new(steps: Vec<Step>) -> Trial {
         Trial::calling(steps, &BTreeMap::new())
     }
 
-    pub fn calling(steps: Vec<Step>, library: &BTreeMap<String, Arc<Workflow>>) -> Trial {
+    pub(crate) fn calling(steps: Vec<Step>, library: &BTreeMap<String, Arc<Workflow>>) -> Trial {
         let checked = check_workflow(Arc::new(workflow("main", steps)), library);
         let definition = checked.definition.unwrap_or_else(|| panic!("{:#?}", checked.problems));
         let plan = definition.bind(Value::Null).unwrap();
@@ -174,7 +174,7 @@ impl Trial {
         trial.say(RunInput::Start(Box::new(RunStart::new(run))))
     }
 
-    pub fn say(mut self, input: RunInput) -> Trial {
+    pub(crate) fn say(mut self, input: RunInput) -> Trial {
         let mut events = Vec::new();
         decide(&self.plan, &mut self.state, &TimedInput { at: self.now, grant: 100, input }, &mut events).unwrap();
         for event in events {
@@ -193,22 +193,22 @@ impl Trial {
     }
 
     /// Returns the present state of the run, to be written later.
-    pub fn now(&self) -> (RunState, RunLedger) {
+    pub(crate) fn now(&self) -> (RunState, RunLedger) {
         (self.state.clone(), self.ledger.clone())
     }
 
     /// Writes an earlier state of the run to the second context.
-    pub fn tell_of(&mut self, (state, ledger): &(RunState, RunLedger)) {
+    pub(crate) fn tell_of(&mut self, (state, ledger): &(RunState, RunLedger)) {
         let live = ContextFolder::open(&RootFolder::open(&self.live_path()).unwrap(), ".").unwrap();
         let story = ContextInput { plan: &self.plan, state, ledger, run: &self.run };
         live.write(&story, &mut self.written).unwrap();
     }
 
-    pub fn live_path(&self) -> PathBuf {
+    pub(crate) fn live_path(&self) -> PathBuf {
         self.dir.path().join("live")
     }
 
-    pub fn file(self, path: &str, text: &str) -> Trial {
+    pub(crate) fn file(self, path: &str, text: &str) -> Trial {
         let path = self.dir.path().join("work").join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
@@ -231,7 +231,7 @@ impl Trial {
     }
 
     /// A worker succeeds: its artifacts are kept before the success is reported.
-    pub fn ok(self, step: &str) -> Trial {
+    pub(crate) fn ok(self, step: &str) -> Trial {
         let attempt = self.attempt(step);
         if attempt.role == AttemptRole::Main {
             self.keep(attempt);
@@ -246,52 +246,52 @@ impl Trial {
         self.run.keep_artifacts(attempt, &self.workspace, &work.gives, &[], limits).unwrap()
     }
 
-    pub fn seen(self, step: &str, files: &[&str], summary: &str) -> Trial {
+    pub(crate) fn seen(self, step: &str, files: &[&str], summary: &str) -> Trial {
         let files_changed = files.iter().map(ToString::to_string).collect();
         let seen = WorkerObservation { command: None, files_changed, summary: Some(summary.into()) };
         self.run.create_attempt(self.attempt(step)).unwrap().save_observation(&seen).unwrap();
         self
     }
 
-    pub fn fail(self, step: &str, message: &str) -> Trial {
+    pub(crate) fn fail(self, step: &str, message: &str) -> Trial {
         let end =
             AttemptEnd::Failed { class: ErrorClass::Transient, code: None, message: message.into(), retry_at: None };
         self.end(step, end)
     }
 
-    pub fn stopped(self, step: &str) -> Trial {
+    pub(crate) fn stopped(self, step: &str) -> Trial {
         self.end(step, AttemptEnd::Stopped)
     }
 
-    pub fn found(self, step: &str, finding: CheckFinding, fingerprints: &[&str]) -> Trial {
+    pub(crate) fn found(self, step: &str, finding: CheckFinding, fingerprints: &[&str]) -> Trial {
         let fingerprints = fingerprints.iter().map(ToString::to_string).collect();
         self.end(step, AttemptEnd::Checked { finding, reasons: vec!["not yet".into()], fingerprints, output: None })
     }
 
     /// Time passes until a retry is due.
-    pub fn wait(mut self) -> Trial {
+    pub(crate) fn wait(mut self) -> Trial {
         self.now = self.now.saturating_add(Millis::from_mins(1));
         self.say(RunInput::Wake)
     }
 
-    pub fn context(&self) -> ContextFolder {
+    pub(crate) fn context(&self) -> ContextFolder {
         ContextFolder::open(&self.workspace, "./context").unwrap()
     }
 
-    pub fn context_path(&self) -> PathBuf {
+    pub(crate) fn context_path(&self) -> PathBuf {
         self.dir.path().join("work/context")
     }
 
-    pub fn story<T>(&self, then: impl FnOnce(&ContextInput<'_>) -> T) -> T {
+    pub(crate) fn story<T>(&self, then: impl FnOnce(&ContextInput<'_>) -> T) -> T {
         then(&ContextInput { plan: &self.plan, state: &self.state, ledger: &self.ledger, run: &self.run })
     }
 
-    pub fn write(&self) {
+    pub(crate) fn write(&self) {
         self.story(|story| self.context().write(story, &mut WrittenSteps::default())).unwrap();
     }
 
     /// Returns the attempt that produced an artifact of a root step.
-    pub fn source(&self, step: &str, artifact: &str) -> Option<String> {
+    pub(crate) fn source(&self, step: &str, artifact: &str) -> Option<String> {
         let root = skein_core::engine::InstanceIx::ROOT;
         let at = find_step(&self.plan, &self.state, root, &id(step)).unwrap();
         let source = self.story(|story| story.find_artifact_source(at, &name(artifact))).unwrap();

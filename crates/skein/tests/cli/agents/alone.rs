@@ -34,7 +34,7 @@ macro_rules! alone {
 pub(crate) use {alone, for_each_agent};
 
 /// Runs a test by its full name.
-pub fn run(name: &str, test: impl FnOnce()) {
+pub(crate) fn run(name: &str, test: impl FnOnce()) {
     if env::var_os(ALONE).is_some() {
         return test();
     }

@@ -52,7 +52,7 @@ fn login(kind: Kind) -> (&'static str, &'static str) {
 }
 
 /// The command as a user with this home.
-pub fn as_person(project: &Project, line: &str) -> Command {
+pub(crate) fn as_person(project: &Project, line: &str) -> Command {
     let mut command = project.command(line);
     command.env("HOME", project.path("person"));
     for name in ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {

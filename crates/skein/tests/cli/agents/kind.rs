@@ -7,15 +7,15 @@ use crate::{kept::Project, session::Folder};
 
 /// An agent, and the settings that make it use another model.
 #[derive(Debug, Clone, Copy)]
-pub struct Kind {
+pub(crate) struct Kind {
     pub word: &'static str,
     pub service: Service,
     program: &'static str,
 }
 
-pub const CLAUDE: Kind = Kind { word: "CLAUDE_CODE", service: Service::Messages, program: "claude" };
-pub const CODEX: Kind = Kind { word: "CODEX_CLI", service: Service::Responses, program: "codex" };
-pub const OPENCODE: Kind = Kind { word: "OPENCODE", service: Service::Chat, program: "opencode" };
+pub(crate) const CLAUDE: Kind = Kind { word: "CLAUDE_CODE", service: Service::Messages, program: "claude" };
+pub(crate) const CODEX: Kind = Kind { word: "CODEX_CLI", service: Service::Responses, program: "codex" };
+pub(crate) const OPENCODE: Kind = Kind { word: "OPENCODE", service: Service::Chat, program: "opencode" };
 
 /// The folder in which the agent programs are installed.
 fn installed() -> &'static PathBuf {
@@ -35,16 +35,16 @@ fn installed() -> &'static PathBuf {
 }
 
 impl Kind {
-    pub fn program(&self) -> PathBuf {
+    pub(crate) fn program(&self) -> PathBuf {
         installed().join(self.program)
     }
 
     /// The configuration of the agent in a project.
-    pub fn config(&self, folder: &Folder, port: u16) -> String {
+    pub(crate) fn config(&self, folder: &Folder, port: u16) -> String {
         self.config_with(folder, port, &self.program().display().to_string())
     }
 
-    pub fn config_with(&self, folder: &Folder, port: u16, program: &str) -> String {
+    pub(crate) fn config_with(&self, folder: &Folder, port: u16, program: &str) -> String {
         let begin = format!("[workers.{}]\nprogram = \"{program}\"\n", self.word);
         let base = format!("http://127.0.0.1:{port}");
         // The home of the user who runs the tests must not matter.
@@ -79,7 +79,7 @@ impl Kind {
     }
 
     /// A project with one workflow, in which this agent uses this model. `AGENT` in the workflow stands for this agent.
-    pub fn project(&self, model: &Model, workflow: &str) -> Project {
+    pub(crate) fn project(&self, model: &Model, workflow: &str) -> Project {
         let project = Project::new();
         let more = format!(
             "{}[agents.worker]\nworker = \"{}\"\ncapabilities = [\"READ\", \"EDIT\"]\n",

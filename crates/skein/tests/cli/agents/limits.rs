@@ -26,7 +26,7 @@ for_each_agent!(
 );
 
 /// An answer that the account has reached its limit, with a waiting time as services report it.
-pub fn limited() -> Turn {
+pub(crate) fn limited() -> Turn {
     let error = json!({"type": "error", "error": {"type": "rate_limit_error", "code": "rate_limit_exceeded",
         "message": "Rate limit reached. Please try again in 2h."}});
     Turn::Fail(429, vec![("retry-after", "7200".into())], error)

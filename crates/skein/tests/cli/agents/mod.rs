@@ -1,6 +1,6 @@
 //! Real coding agents, driven by the built program, with a scripted model.
 
-pub mod alone;
+pub(crate) mod alone;
 mod kind;
 mod model;
 mod speak;
@@ -24,7 +24,7 @@ mod trees;
 mod walls;
 mod works;
 
-pub use self::{
+pub(crate) use self::{
     kind::CLAUDE,
     model::{Call, Model, call, say},
 };

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The reaction of the model to a request.
 #[derive(Debug, Clone)]
-pub enum Turn {
+pub(crate) enum Turn {
     Say(String, Vec<Call>),
     /// Calls a tool in each conversation, and then answers with the text. For several agents that ask at the same time.
     Each(Call, String),
@@ -41,7 +41,7 @@ pub enum Turn {
 
 /// A tool that the model calls.
 #[derive(Debug, Clone)]
-pub enum Call {
+pub(crate) enum Call {
     Write(String, String),
     /// Writes to the output file that the prompt names.
     Output(String),
@@ -58,11 +58,11 @@ pub enum Call {
 
 /// A received request.
 #[derive(Debug)]
-pub struct Asked {
+pub(crate) struct Asked {
     pub body: String,
 }
 
-pub struct Model {
+pub(crate) struct Model {
     pub port: u16,
     asked: Receiver<Asked>,
     inner: Arc<Inner>,
@@ -75,17 +75,17 @@ struct Inner {
     asked: Mutex<Sender<Asked>>,
 }
 
-pub fn say(text: &str) -> Turn {
+pub(crate) fn say(text: &str) -> Turn {
     Turn::Say(text.to_owned(), Vec::new())
 }
 
-pub fn call(text: &str, calls: impl IntoIterator<Item = Call>) -> Turn {
+pub(crate) fn call(text: &str, calls: impl IntoIterator<Item = Call>) -> Turn {
     Turn::Say(text.to_owned(), calls.into_iter().collect())
 }
 
 impl Model {
     /// Takes these turns in order, and repeats the last one.
-    pub fn new(turns: impl IntoIterator<Item = Turn>) -> Model {
+    pub(crate) fn new(turns: impl IntoIterator<Item = Turn>) -> Model {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let port = listener.local_addr().expect("it has an address").port();
         let (to, asked) = channel();
@@ -106,22 +106,22 @@ impl Model {
     }
 
     /// The next request that offers tools.
-    pub fn asked(&self) -> Asked {
+    pub(crate) fn asked(&self) -> Asked {
         self.asked.recv_timeout(PATIENCE).expect("the agent asks its model")
     }
 
     /// All requests so far that were not read.
-    pub fn all_asked(&self) -> Vec<Asked> {
+    pub(crate) fn all_asked(&self) -> Vec<Asked> {
         self.asked.try_iter().collect()
     }
 
     /// Replaces the remaining turns.
-    pub fn then(&self, turns: impl IntoIterator<Item = Turn>) {
+    pub(crate) fn then(&self, turns: impl IntoIterator<Item = Turn>) {
         *self.inner.turns.lock().unwrap() = turns.into_iter().collect();
     }
 
     /// The number of complete answers.
-    pub fn answers(&self) -> u64 {
+    pub(crate) fn answers(&self) -> u64 {
         *self.inner.answers.lock().unwrap()
     }
 }
@@ -170,12 +170,12 @@ impl Inner {
 }
 
 /// Waits until the other side disconnects.
-pub fn gone(reader: &mut BufReader<TcpStream>) -> std::io::Result<()> {
+pub(crate) fn gone(reader: &mut BufReader<TcpStream>) -> std::io::Result<()> {
     reader.read(&mut [0]).map(drop)
 }
 
 /// A received HTTP request.
-pub struct Posted {
+pub(crate) struct Posted {
     pub path: String,
     /// The value of the `Authorization` header.
     pub authorization: String,
@@ -183,7 +183,7 @@ pub struct Posted {
 }
 
 /// Reads a request. Returns `None` if there is none.
-pub fn request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<Posted>> {
+pub(crate) fn request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<Posted>> {
     let mut first = String::new();
     reader.read_line(&mut first)?;
     let (mut length, mut chunked, mut authorization) = (0, false, String::new());

@@ -27,7 +27,7 @@ fn notes(project: &Project, run: &str) -> Vec<Value> {
 }
 
 /// A run whose engine is killed while it waits for the second answer.
-pub fn killed(kind: Kind, model: &Model, project: &Project) -> String {
+pub(crate) fn killed(kind: Kind, model: &Model, project: &Project) -> String {
     killed_in(FLOW, kind, model, project)
 }
 
@@ -104,7 +104,7 @@ alone! {
 }
 
 /// Replaces the noted session by one that does not exist.
-pub fn lose_session(kind: Kind, project: &Project, run: &str) {
+pub(crate) fn lose_session(kind: Kind, project: &Project, run: &str) {
     let path = project.path(&format!(".skein/runs/{run}/attempts/0.0.1.1.main.1/agent.json"));
     let mut note: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     note["session"] = Value::from(match kind.word {

@@ -12,7 +12,7 @@ const OUTPUT: u64 = 50;
 const LONG: u64 = 600_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Service {
+pub(crate) enum Service {
     Messages,
     Responses,
     Chat,
@@ -21,7 +21,7 @@ pub enum Service {
 /// A tool call: its name, its arguments, and whether the arguments are plain text.
 type Tool = (String, Value, bool);
 
-pub fn response(status: u16, kind: &str, headers: &[(&str, String)], body: &str) -> Vec<u8> {
+pub(crate) fn response(status: u16, kind: &str, headers: &[(&str, String)], body: &str) -> Vec<u8> {
     let more: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let length = body.len();
     format!(
@@ -31,7 +31,7 @@ pub fn response(status: u16, kind: &str, headers: &[(&str, String)], body: &str)
 }
 
 impl Service {
-    pub fn of(path: &str) -> Option<Service> {
+    pub(crate) fn of(path: &str) -> Option<Service> {
         Some(match path {
             path if path.ends_with("/messages") => Service::Messages,
             path if path.ends_with("/responses") => Service::Responses,
@@ -41,19 +41,19 @@ impl Service {
     }
 
     /// The tokens of one answer, as Skein counts them.
-    pub fn tokens(self) -> u64 {
+    pub(crate) fn tokens(self) -> u64 {
         match self {
             Service::Messages => INPUT + CACHED + OUTPUT,
             Service::Responses | Service::Chat => INPUT + OUTPUT,
         }
     }
 
-    pub fn offers_tools(self, asked: &Value) -> bool {
+    pub(crate) fn offers_tools(self, asked: &Value) -> bool {
         asked["tools"].as_array().is_some_and(|tools| !tools.is_empty())
     }
 
     /// True if a tool was called in this conversation.
-    pub fn has_called(self, body: &str) -> bool {
+    pub(crate) fn has_called(self, body: &str) -> bool {
         body.contains(match self {
             Service::Messages => "tool_result",
             Service::Responses => "function_call_output",
@@ -62,7 +62,7 @@ impl Service {
     }
 
     /// A complete answer, as bytes.
-    pub fn answer(self, asked: &Value, body: &str, text: &str, calls: &[Call]) -> Vec<u8> {
+    pub(crate) fn answer(self, asked: &Value, body: &str, text: &str, calls: &[Call]) -> Vec<u8> {
         let text = &text.replace(CHECK_ID, &check_id(body));
         let tools: Vec<Tool> = calls.iter().map(|call| self.tool(asked, body, call)).collect();
         let events = match self {
@@ -74,7 +74,7 @@ impl Service {
     }
 
     /// An answer that the account has reached its limit, with the waiting time where the agent reads it.
-    pub fn limited(self, seconds: u64) -> Vec<u8> {
+    pub(crate) fn limited(self, seconds: u64) -> Vec<u8> {
         let message = format!("Rate limit reached. Please try again in {seconds}s.");
         let error = json!({"type": "rate_limit_error", "code": "rate_limit_exceeded", "message": message});
         if self == Service::Responses {
@@ -86,7 +86,7 @@ impl Service {
     }
 
     /// The first half of an answer, up to the end of an event.
-    pub fn beginning(self, asked: &Value) -> Vec<u8> {
+    pub(crate) fn beginning(self, asked: &Value) -> Vec<u8> {
         let mut whole = self.answer(asked, "", "I think that", &[]);
         let middle = whole.len() / 2;
         let end = whole[middle..].windows(2).position(|two| two == b"\n\n").expect("events end so");
@@ -138,7 +138,7 @@ impl Service {
 }
 
 /// A placeholder for the id that only the checker gets.
-pub const CHECK_ID: &str = "CHECK_ID";
+pub(crate) const CHECK_ID: &str = "CHECK_ID";
 
 /// The id of the check, from the prompt.
 fn check_id(body: &str) -> String {

@@ -2,7 +2,7 @@
 
 use super::{Attack, Control::Unproven, python, shell};
 
-pub const ATTACKS: &[Attack] = &[
+pub(crate) const ATTACKS: &[Attack] = &[
     shell("approve", Unproven, "$T_skein approve $T_run sign-off"),
     shell("approve_by_state", Unproven, "cd /; $T_skein approve $T_run sign-off --state $T_state"),
     shell("approve_with_an_empty_environment", Unproven, "env -i $T_skein approve $T_run sign-off --state $T_state"),

@@ -6,7 +6,7 @@ use super::{
     python, shell,
 };
 
-pub const ATTACKS: &[Attack] = &[
+pub(crate) const ATTACKS: &[Attack] = &[
     python("effective_capabilities", Root, "ok = status('CapEff') != 0"),
     python("permitted_capabilities", Root, "ok = status('CapPrm') != 0"),
     python("bounding_capabilities", Root, "ok = status('CapBnd') != 0"),

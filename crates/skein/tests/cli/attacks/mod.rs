@@ -45,7 +45,7 @@ use crate::{
 
 /// The conditions under which an attack must work without a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Control {
+pub(crate) enum Control {
     Always,
     /// For root.
     Root,
@@ -56,7 +56,7 @@ pub enum Control {
 }
 
 #[derive(Debug)]
-pub struct Attack {
+pub(crate) struct Attack {
     name: &'static str,
     control: Control,
     language: &'static str,
@@ -64,12 +64,12 @@ pub struct Attack {
 }
 
 /// An attack in Python with the helpers of `drive.py`. It worked if `ok` is true at the end.
-pub const fn python(name: &'static str, control: Control, text: &'static str) -> Attack {
+pub(crate) const fn python(name: &'static str, control: Control, text: &'static str) -> Attack {
     Attack { name, control, language: "python", text }
 }
 
 /// An attack as a shell script. It worked if it exits with status 0.
-pub const fn shell(name: &'static str, control: Control, text: &'static str) -> Attack {
+pub(crate) const fn shell(name: &'static str, control: Control, text: &'static str) -> Attack {
     Attack { name, control, language: "sh", text }
 }
 
@@ -240,14 +240,14 @@ const PYTHON: &str = "/usr/bin/python3";
 
 /// The user who runs Skein.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Person {
+pub(crate) enum Person {
     Root,
     Ordinary,
 }
 
 impl Person {
     /// A command by this user. Returns `None` if the tests may not act as that user.
-    pub fn command(self, program: impl AsRef<std::ffi::OsStr>) -> Option<Command> {
+    pub(crate) fn command(self, program: impl AsRef<std::ffi::OsStr>) -> Option<Command> {
         match (self, getuid().is_root()) {
             (Person::Root, true) | (Person::Ordinary, false) => Some(Command::new(program)),
             (Person::Root, false) => None,
@@ -261,7 +261,7 @@ impl Person {
 }
 
 /// Panics with the name of a package if a program is missing.
-pub fn require(programs: &[(&str, &str)]) {
+pub(crate) fn require(programs: &[(&str, &str)]) {
     for (program, package) in programs {
         let found = std::env::var_os("PATH")
             .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).exists()));
@@ -271,7 +271,7 @@ pub fn require(programs: &[(&str, &str)]) {
 }
 
 /// A user's project with programs beside it. It is not below a folder that every sandbox replaces.
-pub struct Range {
+pub(crate) struct Range {
     pub person: Person,
     pub top: PathBuf,
     name: String,
@@ -282,7 +282,7 @@ pub struct Range {
 
 impl Range {
     /// Returns `None` if the tests may not act as that user.
-    pub fn new(person: Person) -> Option<Range> {
+    pub(crate) fn new(person: Person) -> Option<Range> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         person.command("true")?;
         let name = format!("skein-attacks-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -306,7 +306,7 @@ impl Range {
         Some(range)
     }
 
-    pub fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         fs::write(self.top.join(name), text).unwrap();
         if self.person == Person::Ordinary && getuid().is_root() {
             chown(self.top.join(name), Some(NOBODY), Some(NOBODY)).unwrap();
@@ -321,7 +321,7 @@ impl Range {
         }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.top.join(name)
     }
 
@@ -332,11 +332,11 @@ impl Range {
     }
 
     /// A command by the user, in the project.
-    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         self.settled(self.person.command(program).unwrap())
     }
 
-    pub fn skein(&self, line: &str) -> Command {
+    pub(crate) fn skein(&self, line: &str) -> Command {
         let mut command = self.command(self.path("skein"));
         command.args(line.split_whitespace());
         command

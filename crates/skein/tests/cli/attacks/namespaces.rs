@@ -3,7 +3,7 @@
 
 use super::{Attack, Control::Always, shell};
 
-pub const ATTACKS: &[Attack] = &[
+pub(crate) const ATTACKS: &[Attack] = &[
     shell("nested_unmount_of_state", Always, "unshare -Urm bash -c 'umount -l $T_state; test -s $T_state/skein.db'"),
     shell(
         "nested_write_outside",

@@ -6,7 +6,7 @@ use super::{
     python, shell,
 };
 
-pub const ATTACKS: &[Attack] = &[
+pub(crate) const ATTACKS: &[Attack] = &[
     python("local_socket", Always, "ok = family(socket.AF_UNIX, socket.SOCK_STREAM)"),
     python("local_datagram", Always, "ok = family(socket.AF_UNIX, socket.SOCK_DGRAM)"),
     python("local_socket_with_flags", Always, "ok = family(1, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)"),

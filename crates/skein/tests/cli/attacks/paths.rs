@@ -6,7 +6,7 @@ use super::{
     python, shell,
 };
 
-pub const ATTACKS: &[Attack] = &[
+pub(crate) const ATTACKS: &[Attack] = &[
     python("make_a_file_in_root", Root, "ok = makes('/skein-attack')"),
     python("make_a_file_in_etc", Root, "ok = makes('/etc/skein-attack')"),
     python("make_a_file_in_usr", Root, "ok = makes('/usr/skein-attack')"),

@@ -7,7 +7,7 @@ use super::{
     python, shell,
 };
 
-pub const ATTACKS: &[Attack] = &[
+pub(crate) const ATTACKS: &[Attack] = &[
     python("signal_a_process", Always, "os.kill(T.pid, 0)\nok = True"),
     python("signal_a_group", Always, "os.killpg(T.group, 0)\nok = True"),
     python("signal_a_thread", Always, "ok = works('tgkill', T.pid, T.pid, 0)"),

@@ -6,7 +6,7 @@ use super::{
     python,
 };
 
-pub const ATTACKS: &[Attack] = &[
+pub(crate) const ATTACKS: &[Attack] = &[
     python("core_pattern", Root, "ok = opens('/proc/sys/kernel/core_pattern')"),
     python("host_name_file", Root, "ok = opens('/proc/sys/kernel/hostname')"),
     python("module_program", Unproven, "ok = opens('/proc/sys/kernel/modprobe')"),

@@ -6,7 +6,7 @@ use super::{
     python, shell,
 };
 
-pub const ATTACKS: &[Attack] = &[
+pub(crate) const ATTACKS: &[Attack] = &[
     python("socket_in_tmp", Always, "ok = connects(T.tmp_socket)"),
     python("socket_in_var_tmp", Always, "ok = connects(T.var_tmp_socket)"),
     python("socket_in_shared_memory", Always, "ok = connects(T.shm_socket)"),

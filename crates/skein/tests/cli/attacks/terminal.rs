@@ -6,7 +6,7 @@ use super::{
     python, shell,
 };
 
-pub const ATTACKS: &[Attack] = &[
+pub(crate) const ATTACKS: &[Attack] = &[
     python("open_controlling_terminal", Always, "ok = os.open('/dev/tty', os.O_RDWR) >= 0"),
     python("type_into_controlling_terminal", Always, "ok = terminal_input(os.open('/dev/tty', os.O_RDWR))"),
     python("type_into_standard_input", Always, "ok = terminal_input(0)"),

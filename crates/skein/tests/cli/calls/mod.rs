@@ -11,14 +11,14 @@ use crate::{
 };
 
 /// The formats, by the names of their files here.
-pub const FORMATS: [&str; 4] = ["agentcore", "aip15", "ioa", "swdl"];
+pub(crate) const FORMATS: [&str; 4] = ["agentcore", "aip15", "ioa", "swdl"];
 
 /// Reads `who` from its inputs and greets.
 const GREET: &str = "cat >/dev/null\nwho=$(grep -o '\"who\": *\"[^\"]*\"' \"$SKEIN_INPUTS\" | sed 's/.*: *\"//; s/\"$//')\n\
     echo \"greeting=hello, $who\" > \"$SKEIN_OUTPUT\"\n";
 
 /// A workflow of a format that takes `who` and returns `greeting`, made by a step `greet`.
-pub fn leaf(format: &str) -> (String, String) {
+pub(crate) fn leaf(format: &str) -> (String, String) {
     let contract = "{type: object, properties: {who: {type: string}}, required: [who], additionalProperties: false}";
     match format {
         "agentcore" => (
@@ -64,7 +64,7 @@ pub fn leaf(format: &str) -> (String, String) {
 }
 
 /// A workflow of a format that takes `name`, calls another with it as `who`, and returns the result as `said`.
-pub fn caller(format: &str, called: &str) -> (String, String) {
+pub(crate) fn caller(format: &str, called: &str) -> (String, String) {
     let id = format!("{format}-calls-{called}");
     let file = match called {
         "aip15" => "aip15/WORKFLOW.md".to_owned(),
@@ -116,7 +116,7 @@ pub fn caller(format: &str, called: &str) -> (String, String) {
 }
 
 /// A project with a callable workflow of each format.
-pub fn project() -> Project {
+pub(crate) fn project() -> Project {
     let project = Project::new();
     let folder = &project.folder;
     folder.write("greet.sh", GREET);

@@ -14,7 +14,7 @@ use crate::{
 const SECRET: &str = "the-key-of-the-depot-7f3a";
 
 /// A project with one tool `send`, whose driver is a granted server on loopback.
-pub fn project(server: &Server, call: &str, step: &str) -> Project {
+pub(crate) fn project(server: &Server, call: &str, step: &str) -> Project {
     let project = Project::new();
     project.folder.write("key.txt", SECRET).write(
         "skein.toml",
@@ -44,7 +44,7 @@ fn change(project: &Project, from: &str, to: &str) {
     project.folder.write(path, text.replace(from, to));
 }
 
-pub fn error(result: &Value) -> (String, String) {
+pub(crate) fn error(result: &Value) -> (String, String) {
     let text = |key: &str| result["error"][key].as_str().unwrap_or_default().to_owned();
     (text("code"), text("message"))
 }

@@ -4,4 +4,4 @@ mod festival;
 mod http;
 mod mcp;
 mod own;
-pub mod server;
+pub(crate) mod server;

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A received request.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub(crate) struct Asked {
     pub method: String,
     /// The path with the query.
     pub path: String,
@@ -26,21 +26,21 @@ pub struct Asked {
 }
 
 impl Asked {
-    pub fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(own, _)| own == name).map_or("", |(_, value)| value)
     }
 
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
 
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         format!("{} {}", self.method, self.path)
     }
 }
 
 /// An answer of the server.
-pub enum Reply {
+pub(crate) enum Reply {
     Bytes(Vec<u8>),
     /// No answer, until the client disconnects.
     Never,
@@ -49,24 +49,24 @@ pub enum Reply {
 }
 
 impl Reply {
-    pub fn new(status: &str, headers: &str, body: &str) -> Reply {
+    pub(crate) fn new(status: &str, headers: &str, body: &str) -> Reply {
         let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n", body.len());
         Reply::Bytes(format!("{head}{headers}\r\n{body}").into_bytes())
     }
 
-    pub fn json(value: &Value) -> Reply {
+    pub(crate) fn json(value: &Value) -> Reply {
         Reply::new("200 OK", "content-type: application/json\r\n", &value.to_string())
     }
 }
 
-pub struct Server {
+pub(crate) struct Server {
     pub port: u16,
     asked: Receiver<Asked>,
     gone: Receiver<()>,
 }
 
 impl Server {
-    pub fn new(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Server {
+    pub(crate) fn new(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is loopback");
         let port = listener.local_addr().expect("it has a port").port();
         let ((to, asked), (leave, gone)) = (channel(), channel());
@@ -88,17 +88,17 @@ impl Server {
     }
 
     /// The next request.
-    pub fn next(&self) -> Asked {
+    pub(crate) fn next(&self) -> Asked {
         self.asked.recv_timeout(PATIENCE).expect("the server is asked")
     }
 
     /// All requests that were received and not read.
-    pub fn all(&self) -> Vec<Asked> {
+    pub(crate) fn all(&self) -> Vec<Asked> {
         self.asked.try_iter().collect()
     }
 
     /// Waits until a client disconnects.
-    pub fn until_gone(&self) {
+    pub(crate) fn until_gone(&self) {
         self.gone.recv_timeout(PATIENCE).expect("whoever asked has gone");
     }
 }

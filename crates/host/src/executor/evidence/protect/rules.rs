@@ -57,7 +57,7 @@ impl ProtectionRules {
 
     /// The rules of a step that protects these patterns in a folder without definitions.
     #[cfg(test)]
-    pub fn from_patterns(own: &[&str]) -> ProtectionRules {
+    pub(crate) fn from_patterns(own: &[&str]) -> ProtectionRules {
         let patterns = control_files().into_iter().chain(own.iter().copied()).map(PathPattern::new).collect();
         let (unprotected, gives) = (Vec::new(), BTreeSet::new());
         ProtectionRules { patterns, unprotected, gives, repositories: true }

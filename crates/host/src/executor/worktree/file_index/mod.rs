@@ -341,6 +341,18 @@ impl ScanTotals {
     }
 }
 
+/// A name in a folder, and true for a folder.
+type ListedName = (Box<[u8]>, bool);
+
+/// The result of one thread of a scan.
+struct ScanPart {
+    totals: ScanTotals,
+    changed: bool,
+    rules_changed: bool,
+    /// True if the tree of the folder around its folders changes.
+    differs: bool,
+}
+
 /// A scan in progress.
 struct FolderScan<'a> {
     settings: &'a ScanSettings<'a>,
@@ -441,9 +453,9 @@ impl FolderScan<'_> {
             while let Some((name, entry)) = next() {
                 differs |= scan.scan_named(folder, name, entry, rules, relist)?;
             }
-            Ok((scan.totals, scan.changed, scan.rules_changed, differs))
+            Ok(ScanPart { totals: scan.totals, changed: scan.changed, rules_changed: scan.rules_changed, differs })
         };
-        let parts: Vec<Result<(ScanTotals, bool, bool, bool), ScanError>> = thread::scope(|scope| {
+        let parts: Vec<Result<ScanPart, ScanError>> = thread::scope(|scope| {
             let started: Vec<_> = (0..self.threads)
                 .map(|_| {
                     let part = FolderScan {
@@ -461,11 +473,11 @@ impl FolderScan<'_> {
         });
         let mut differs = false;
         for part in parts {
-            let (totals, changed, rules_changed, part_differs) = part?;
-            self.totals.add(&totals);
-            self.changed |= changed;
-            self.rules_changed |= rules_changed;
-            differs |= part_differs;
+            let part = part?;
+            self.totals.add(&part.totals);
+            self.changed |= part.changed;
+            self.rules_changed |= part.rules_changed;
+            differs |= part.differs;
         }
         Ok(differs)
     }
@@ -516,13 +528,13 @@ impl FolderScan<'_> {
         Ok(())
     }
 
-    /// The names in a folder that belong to the snapshot, in order, each with true for a folder.
+    /// The names in a folder that belong to the snapshot, in order.
     fn list_names(
         &mut self,
         folder: BorrowedFd<'_>,
         rules: &RuleLevel<'_>,
         is_root: bool,
-    ) -> Result<Vec<(Box<[u8]>, bool)>, ScanError> {
+    ) -> Result<Vec<ListedName>, ScanError> {
         let (mut names, length) = (Vec::new(), self.path.len());
         for entry in Dir::read_from(folder).map_err(|errno| self.failed(errno.into()))? {
             let entry = entry.map_err(|errno| self.failed(errno.into()))?;

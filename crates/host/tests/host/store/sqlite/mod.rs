@@ -6,7 +6,7 @@ mod ending;
 mod inbox;
 mod place;
 mod process;
-pub mod space;
+pub(crate) mod space;
 mod speed;
 
 use std::path::Path;

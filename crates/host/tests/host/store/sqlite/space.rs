@@ -19,7 +19,7 @@ fn a_full_disk_loses_nothing_and_the_run_goes_on_when_there_is_space() {
 }
 
 /// In a process of its own, on a disk of 64 MiB.
-pub fn full_disk(disk: &Path) {
+pub(crate) fn full_disk(disk: &Path) {
     let (state, ballast) = (disk.join("state"), disk.join("ballast"));
     let reserve = || fs::metadata(state.join("reserve")).unwrap().len();
     fs::write(&ballast, vec![1; 24 * MIB as usize]).unwrap();
@@ -60,7 +60,7 @@ pub fn full_disk(disk: &Path) {
 }
 
 /// In a process of its own, on a disk that becomes read-only.
-pub fn read_only(disk: &Path) {
+pub(crate) fn read_only(disk: &Path) {
     let state = disk.join("state");
     drop(SqliteStore::open(&state).unwrap());
     let remount = Command::new("mount").args(["-o", "remount,bind,ro"]).arg(disk).status().unwrap();

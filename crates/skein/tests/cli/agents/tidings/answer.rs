@@ -11,14 +11,14 @@ use std::{
 use serde_json::{Value, json};
 
 /// A defect in the answers to one method.
-pub struct Flaw {
+pub(crate) struct Flaw {
     method: String,
     how: String,
     met: AtomicBool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
+pub(crate) enum How {
     Late(Duration),
     /// Never answers.
     Never,
@@ -28,13 +28,13 @@ pub enum How {
 
 impl Flaw {
     /// Parses words such as `METHOD never`, `METHOD leaves once`, or `METHOD 8` (a delay in seconds).
-    pub fn new(words: &str) -> Flaw {
+    pub(crate) fn new(words: &str) -> Flaw {
         let (method, how) = words.split_once(' ').unwrap_or_default();
         Flaw { method: method.to_owned(), how: how.to_owned(), met: AtomicBool::new(false) }
     }
 
     /// The defect of the answer to this message, if any.
-    pub fn of(&self, message: &str) -> Option<How> {
+    pub(crate) fn of(&self, message: &str) -> Option<How> {
         let asked: Value = serde_json::from_str(message).expect("a message is JSON");
         if asked["method"] != self.method.as_str() {
             return None;
@@ -50,7 +50,7 @@ impl Flaw {
 }
 
 /// The answer to a message. Returns `None` if the message expects no answer.
-pub fn answer(message: &str, file: &Path, token: &str) -> Option<Value> {
+pub(crate) fn answer(message: &str, file: &Path, token: &str) -> Option<Value> {
     let asked: Value = serde_json::from_str(message).expect("a message is JSON");
     let id = asked.get("id")?;
     Some(match result(&asked, file, token) {
