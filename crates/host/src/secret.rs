@@ -1,7 +1,7 @@
 //! Secrets: values that a step is given by name and that must never be printed.
 //!
 //! Owns where they come from, and the guarantee that they are complete before anything starts. A secret cannot be
-//! shown, compared or stored: the only access is [`SecretValue::expose`], and all written text goes through
+//! shown, compared or stored: the only access is `SecretValue::expose`, and all written text goes through
 //! [`crate::redact`].
 
 use std::{collections::BTreeMap, env, fmt, path::PathBuf, sync::Arc};

@@ -1,6 +1,6 @@
 //! Scheduling of runs: triggers, their slots, and the decisions about their fires.
 //!
-//! Owns the rules of `docs/design/schedule.md`. [`decide`] turns an input and the time into events, [`apply`] folds an
+//! Owns the rules of `docs/design/schedule.md`. [`decide()`] turns an input and the time into events, [`apply`] folds an
 //! event into the state, and [`next_wake`] says when the next tick is needed. Like the engine, it knows no clock, no
 //! disk and no process: whoever drives it stores the events in the transaction that creates the run, and applies them
 //! afterwards. An event that was not stored has not happened.

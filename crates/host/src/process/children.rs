@@ -150,7 +150,7 @@ pub(super) fn reap_orphan(entry: &ProcessEntry, us: i32) {
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Kills every child of this process, and those that become its children by that, until there are none. Only for a
-/// process that called [`become_subreaper`](super::become_subreaper) before it started anything.
+/// process that called [`become_subreaper`] before it started anything.
 pub fn kill_descendants() {
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
